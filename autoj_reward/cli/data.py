@@ -164,12 +164,11 @@ def show(
 @command(RUN, SET)
 def judge(config: str, sets: Sequence[str]) -> int:
     """Train a judge."""
-    from autoj_reward.config import load_config
     from autoj_reward.io.provenance import as_typed
-    from autoj_reward.training.judge.recipe import TrainJudgeConfig
+    from autoj_reward.training.judge.recipe import load_training
     from autoj_reward.training.judge.train import train_judge
 
-    train_judge(load_config(TrainJudgeConfig, config, sets), as_typed())
+    train_judge(load_training(config, sets), as_typed())
     return 0
 
 

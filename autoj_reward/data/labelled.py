@@ -35,7 +35,7 @@ from autoj_reward.io.layouts import PAIR, SINGLE
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import Rows, read_all
 from autoj_reward.io.splits import RowSplit
-from autoj_reward.types import Verdict
+from autoj_reward.types import BadRow, Verdict
 
 LABELS = (Verdict.FIRST, Verdict.SECOND, Verdict.TIE)
 """Verdicts for the labels 0, 1 and 2 of the authors' files."""
@@ -187,6 +187,23 @@ def compared_files(
     for file in map(data_file, data.compared):
         path = data_path(data, file.path)
         yield read_compared(path, fmt, data.columns, data.layout, file.split, margins=margins)
+
+
+def read_labelled(
+    data: JudgeData, fmt: JudgeFormat
+) -> tuple[list[Rated], list[Compared], dict[tuple[str, int], BadRow]]:
+    """Read the rated responses and the pairs of all files, and the malformed rows by source and
+    line."""
+    rated: list[Rated] = []
+    compared: list[Compared] = []
+    bad: dict[tuple[str, int], BadRow] = {}
+    for _, responses in rated_files(data, fmt):
+        rated += responses.rows
+        bad |= {(row.file, row.line): row for row in responses.bad}
+    for pairs in compared_files(data, fmt):
+        compared += pairs.rows
+        bad |= {(row.file, row.line): row for row in pairs.bad}
+    return rated, compared, bad
 
 
 def trained_pairs(data: JudgeData, fmt: JudgeFormat) -> list[Compared]:

@@ -170,15 +170,23 @@ class GenerativeJudge:
         require_readable(item, self.config.max_text_chars)
         return render(item, self.format)
 
+    async def prepare(self, item: JudgeInput) -> Prepared:
+        """Return the prompt of an input as the engine is given it, up to the judge's own words.
+
+        Raises InputRejected for an input that cannot be judged.
+        """
+        prompt = await self._texts.run(item, self._render, item)
+        prepared = await self.engine.prepare(prompt, self._output_tokens, self.config.over_long)
+        begin = self.format.protocol(item.protocol).begin
+        if begin and prepared.tail is not None:
+            prepared = self.engine.extend_prompt(prepared, Generation(""), begin)
+        return prepared
+
     async def _ask_and_read(
         self, item: JudgeInput, search: PlantSearch, attempt: int = 0
     ) -> Judgement:
         config = self.config
-        prompt = await self._texts.run(item, self._render, item)
-        prepared = await self.engine.prepare(prompt, self._output_tokens, config.over_long)
-        begin = self.format.protocol(item.protocol).begin
-        if begin and prepared.tail is not None:
-            prepared = self.engine.extend_prompt(prepared, Generation(""), begin)
+        prepared = await self.prepare(item)
         answer, critique = NOTHING_SAID, config.critique and not item.direct
         marks = self._marks
         if critique:

@@ -37,7 +37,8 @@ from autoj_reward.training.judge.targets import (
     batch,
     shorten,
 )
-from autoj_reward.training.judge.train import train_judge, training_arguments
+from autoj_reward.training.judge.sft import training_arguments
+from autoj_reward.training.judge.train import train_judge
 from autoj_reward.training.judge.trainer import Collator, read_losses
 from autoj_reward.types import JudgeInput, Verdict
 from tests.tiny import llama, saved

@@ -13,10 +13,9 @@ from tqdm import tqdm
 from autoj_reward.data.labelled import (
     Compared,
     Rated,
-    compared_files,
     excluded_queries,
     is_held_out,
-    rated_files,
+    read_labelled,
     swapped,
 )
 from autoj_reward.errors import InputError, InputRejected
@@ -51,7 +50,7 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
     Raises InputError with the first rows, if any is bad and the config says to stop, or if
     nothing is left to train on.
     """
-    rated, compared, bad = read_labelled(config, builder)
+    rated, compared, bad = read_labelled(config.data, builder.format)
     splits: tuple[dict[str, list[Example]], dict[str, list[Example]]] = ({}, {})
 
     def make(
@@ -98,22 +97,6 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
     if not any(splits[0].values()):
         raise InputError("no row is left to train on; see data and max_length in the config")
     return Examples(splits[0], splits[1], bad_rows)
-
-
-def read_labelled(
-    config: TrainJudgeConfig, builder: ExampleBuilder
-) -> tuple[list[Rated], list[Compared], dict[tuple[str, int], BadRow]]:
-    """Read all well-formed rows, and the malformed ones by source and line."""
-    rated: list[Rated] = []
-    compared: list[Compared] = []
-    bad: dict[tuple[str, int], BadRow] = {}
-    for _, responses in rated_files(config.data, builder.format):
-        rated += responses.rows
-        bad |= {(row.file, row.line): row for row in responses.bad}
-    for pairs in compared_files(config.data, builder.format):
-        compared += pairs.rows
-        bad |= {(row.file, row.line): row for row in pairs.bad}
-    return rated, compared, bad
 
 
 def schedule(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from autoj_reward.config import Block
+from autoj_reward.config import Block, load_config
+from autoj_reward.config.load import read_config
 from autoj_reward.config.models import Wrapper
+from autoj_reward.errors import ConfigError
 from autoj_reward.training.common import FineTuningConfig
 from autoj_reward.training.groups import GroupsConfig
 
@@ -58,36 +61,44 @@ class MixConfig(Block):
     """Groups of graded outputs for the ranking loss."""
 
 
-class TrainJudgeConfig(FineTuningConfig):
-    """Config of a judge's training."""
+class JudgeTrainingConfig(FineTuningConfig):
+    """Settings that all methods of training a judge share."""
 
     format: str = "auto"
     """Format with which the judge will be served."""
     wrapper: Wrapper = "auto"
     """Wrapper with which the judge will be served."""
-    adapter: Path | None = None
-    """Folder of an adapter to continue from; its blocks below lora.first_layer are frozen."""
-    losses: LossConfig = LossConfig()
-    """Weights of the losses."""
     mix: MixConfig = MixConfig()
     """Number of times that an epoch shows each kind of row."""
     groups: GroupsConfig = GroupsConfig()
-    """Groups of graded outputs for the ranking loss."""
-    brief: int | None = Field(None, ge=16)
-    """Tokens that a reference critique may have before its rating; a longer one keeps its first
-    sentences and its last. null keeps it whole, as in the paper. Small models learn to end brief
-    critiques long before whole ones."""
+    """Groups of graded outputs, for `mix.ranked`."""
     epochs: float = Field(5.0, gt=0)
     """Passes over the mix."""
     max_steps: int | None = Field(None, ge=1)
     """Optimizer steps after which the run ends, if `epochs` has more. The learning rate then falls
     within these steps. null: all of `epochs`."""
-    attention: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
-    """Attention implementation; `auto` takes flash attention where it is installed and fits."""
     validations: int = Field(4, ge=1)
     """Number of validations in the run, the last at its end."""
     validation_items: int = Field(500, ge=1)
     """Maximum number of examples of each part in a validation."""
+
+
+class TrainJudgeConfig(JudgeTrainingConfig):
+    """Config of a judge's training on critiques, ratings and labels: `method: sft`."""
+
+    method: Literal["sft"] = "sft"
+    """How the judge learns: from given texts and labels (`sft`), from the verdicts of its own
+    outputs (`grpo`), or from pairs of a right and a wrong output (`dpo`)."""
+    adapter: Path | None = None
+    """Folder of an adapter to continue from; its blocks below lora.first_layer are frozen."""
+    losses: LossConfig = LossConfig()
+    """Weights of the losses."""
+    brief: int | None = Field(None, ge=16)
+    """Tokens that a reference critique may have before its rating; a longer one keeps its first
+    sentences and its last. null keeps it whole, as in the paper. Small models learn to end brief
+    critiques long before whole ones."""
+    attention: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
+    """Attention implementation; `auto` takes flash attention where it is installed and fits."""
 
     @model_validator(mode="after")
     def _require_consistent(self) -> TrainJudgeConfig:
@@ -101,8 +112,83 @@ class TrainJudgeConfig(FineTuningConfig):
         return self
 
 
+class OutcomeRewards(Block):
+    """Weights of the rewards of a judge's own outputs. A reward of weight 0 is not computed.
+
+    Each is between 0 and 1, `length` between -1 and 0. An output without a verdict of its own gets
+    the lowest value of each.
+    """
+
+    verdict: float = Field(1.0, ge=0)
+    """A comparison decides as the label of its pair does: 1, else 0 (J1, arXiv 2505.10320)."""
+    both_orders: float = Field(1.0, ge=0)
+    """A right comparison gets the share of right ones among the outputs on the same pair in the
+    other order, so that a verdict by position earns nothing."""
+    order: float = Field(1.0, ge=0)
+    """Two responses of a pair are rated apart: the share of the other response's outputs whose
+    rating lies on the right side, an equal one counting half."""
+    best: float = Field(1.0, ge=0)
+    """A group is judged in one prompt: 1 if a best response alone has the best score, else 0."""
+    distance: float = Field(1.0, ge=0)
+    """A rated response: 1 less the distance to the reference rating, in widths of the scale."""
+    ended: float = Field(0.5, ge=0)
+    """The output ended by itself and has a verdict at its slot: 1, else 0."""
+    length: float = Field(0.0, ge=0)
+    """Minus the output's share of the longest one that is allowed."""
+
+
+class JudgeGRPOConfig(JudgeTrainingConfig):
+    """Config of a judge's training on the verdicts of its own outputs: `method: grpo`."""
+
+    method: Literal["grpo"]
+    """How the judge learns."""
+    rewards: OutcomeRewards = OutcomeRewards()
+    """Weights of the rewards."""
+    expected: bool = False
+    """Whether `order` and `distance` take the expected rating at the slot of the output, in place
+    of the rating that is written there. Equal ratings then have a signal too."""
+    outputs: int = Field(8, ge=2)
+    """Outputs sampled for each prompt, which are compared with each other."""
+    max_tokens: int = Field(1024, ge=1)
+    """Longest output after its thinking, in tokens."""
+    thinking_tokens: int = Field(1024, ge=1)
+    """Longest thinking block, in tokens, for a format that has one."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling temperature."""
+    kl: float = Field(0.0, ge=0)
+    """Weight of the KL divergence from the initial judge."""
+    learning_rate: float = Field(1e-6, gt=0)
+    """Peak learning rate, reached after the warm-up; a cosine schedule then takes it to 0."""
+    epochs: float = Field(1.0, gt=0)
+    """Passes over the mix."""
+    mix: MixConfig = MixConfig(rated=1)
+    """Number of times that an epoch asks about each kind of row: `rated` responses, `compared`
+    pairs in both orders, the two responses of `preferred` pairs each alone, and `ranked` groups in
+    one prompt."""
+    trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of TRL's GRPOConfig by their names there, such as `use_vllm: true`."""
+
+
 def sequences_of(config: TrainJudgeConfig) -> int:
     """Return the maximum sequences of an example: a group's size, 2 with preferred pairs, or 1."""
     if config.mix.ranked:
         return config.groups.size
     return 2 if config.mix.preferred else 1
+
+
+METHODS: dict[str, type[JudgeTrainingConfig]] = {
+    "sft": TrainJudgeConfig,
+    "grpo": JudgeGRPOConfig,
+}
+"""Config class of each method."""
+
+
+def load_training(path: str | Path, sets: Sequence[str] = ()) -> JudgeTrainingConfig:
+    """Read the run file of a judge's training, by the keys of the method that it names.
+
+    Raises ConfigError as `load_config`, and for an unknown method.
+    """
+    method = read_config(path, sets).get("method", "sft")
+    if method not in METHODS:
+        raise ConfigError(f"{path}: method: {method!r} is none of {', '.join(METHODS)}")
+    return load_config(METHODS[method], path, sets)

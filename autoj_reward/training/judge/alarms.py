@@ -1,0 +1,96 @@
+"""Alarms of a judge in training: verdicts that have collapsed, and outputs that hold none."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+
+from autoj_reward.training.judge.outputs import JudgedOutput
+from autoj_reward.training.judge.questions import COMPARED, PREFERRED, RATED
+from autoj_reward.types import Verdict
+
+WINDOW = 256
+"""Last outputs that an alarm looks at."""
+LEAST = 32
+"""Outputs from which on it does."""
+COLLAPSED = 0.95
+"""Share of one verdict, or of one rating, from which on an alarm is raised."""
+FEW = 0.5
+"""Share of outputs with a verdict of their own below which an alarm is raised."""
+
+
+class Alarms:
+    """Watch over the last outputs. An alarm is printed when it begins and when it ends."""
+
+    def __init__(self) -> None:
+        self._recent: deque[JudgedOutput] = deque(maxlen=WINDOW)
+        self.active: dict[str, str] = {}
+        """Alarms that hold now: name and text."""
+        self.raised: list[str] = []
+        """Texts of all alarms so far."""
+
+    def look(self, outputs: Sequence[JudgedOutput], step: int) -> None:
+        """Take the outputs of a step into account, and print what begins or ends."""
+        self._recent.extend(outputs)
+        found = dict(self._find())
+        for name, text in found.items():
+            if name not in self.active:
+                self.raised.append(f"step {step}: {text}")
+                print(f"alarm at step {step}: {text}", file=sys.stderr)
+        for name in self.active.keys() - found.keys():
+            print(f"step {step}: the alarm {name!r} has ended", file=sys.stderr)
+        self.active = found
+
+    def _find(self) -> Iterator[tuple[str, str]]:
+        """Yield the name and text of each alarm that the last outputs raise."""
+        outputs = list(self._recent)
+        if len(outputs) < LEAST:
+            return
+        parsed = [output for output in outputs if output.parsed]
+        if len(parsed) < FEW * len(outputs):
+            yield (
+                "parse_rate",
+                f"{len(parsed)} of the last {len(outputs)} outputs end with a verdict of their "
+                "own: raise max_tokens or rewards.ended, or start from a judge that knows the "
+                "format (method: sft)",
+            )
+        compared = [output for output in parsed if output.question.part == COMPARED]
+        if len(compared) >= LEAST:
+            yield from _find_one_verdict(compared)
+        rated = [output for output in parsed if output.question.part in (RATED, PREFERRED)]
+        if len(rated) >= LEAST:
+            yield from _find_one_rating(rated)
+
+
+def _find_one_verdict(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, str]]:
+    labels = Counter(output.question.label for output in outputs)
+    verdicts = Counter(output.judgement.verdict for output in outputs)
+    [(verdict, count)] = verdicts.most_common(1)
+    share = count / len(outputs)
+    # Labels that are nearly all ties make such verdicts right.
+    if share < COLLAPSED or labels[verdict] >= COLLAPSED * len(outputs):
+        return
+    name = "tie" if verdict is Verdict.TIE else "position"
+    yield (
+        name,
+        f"{share:.0%} of the last {len(outputs)} comparisons decide for {verdict}, whatever the "
+        "responses are: raise rewards.both_orders, lower learning_rate or raise kl, or go back to "
+        "an earlier checkpoint",
+    )
+
+
+def _find_one_rating(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, str]]:
+    ratings = Counter(output.judgement.rating for output in outputs)
+    [(rating, count)] = ratings.most_common(1)
+    references = {output.question.rating for output in outputs if output.question.part == RATED}
+    ask_for_one = len(references) == 1 and all(o.question.part == RATED for o in outputs)
+    share = count / len(outputs)
+    if share < COLLAPSED or ask_for_one:
+        return
+    yield (
+        "rating",
+        f"{share:.0%} of the last {len(outputs)} ratings are {rating:g}: set expected: true, so "
+        "that equal ratings have a signal too, lower learning_rate, or go back to an earlier "
+        "checkpoint",
+    )

@@ -1,0 +1,278 @@
+"""Train a judge on the verdicts of its own outputs, by TRL's GRPOTrainer: `method: grpo`.
+
+Prompts are the judge's inputs, with the token ids that the served judge gets. Outputs are read by
+the judge's own code, so what is rewarded is what will be served.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from peft.helpers import disable_input_dtype_casting
+from transformers import set_seed
+from trl import GRPOConfig, GRPOTrainer
+
+from autoj_reward.errors import ConfigError, InputError
+from autoj_reward.processes import processes
+from autoj_reward.training.common import (
+    common_arguments,
+    linear_layers,
+    lora_config,
+    memory_load,
+    require_fit,
+    set_own_pad,
+    sharded,
+)
+from autoj_reward.training.judge.alarms import Alarms
+from autoj_reward.training.judge.examples import bad_by_source
+from autoj_reward.training.judge.held_out import HeldOut
+from autoj_reward.training.judge.outputs import BatchedLogprobs, JudgedOutput, OutputReader
+from autoj_reward.training.judge.questions import (
+    COMPARED,
+    PREFERRED,
+    RANKED,
+    RATED,
+    Question,
+    Questions,
+    make_questions,
+    report_questions,
+    schedule_units,
+)
+from autoj_reward.training.judge.recipe import JudgeGRPOConfig
+from autoj_reward.training.judge.rewards import Scorer
+from autoj_reward.training.judge.run import start_run
+from autoj_reward.training.saving import train_on
+
+REWARDED = {
+    "verdict": (COMPARED,),
+    "both_orders": (COMPARED,),
+    "order": (PREFERRED,),
+    "best": (RANKED,),
+    "distance": (RATED,),
+    "ended": (COMPARED, RATED, PREFERRED, RANKED),
+    "length": (COMPARED, RATED, PREFERRED, RANKED),
+}
+"""Parts of the mix that each reward is for."""
+
+
+class JudgeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """TRL's trainer on prompts that are given as token ids, in the order of the data set.
+
+    The ids are those that the served judge gets. TRL would make its own from a text, in which a
+    response could spell control tokens.
+    """
+
+    prompts: Sequence[Sequence[int]] = ()
+    """Token ids of each prompt; the column `prompt` holds their indices."""
+
+    def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
+        return [list(self.prompts[int(index)]) for index in prompts], None, {}
+
+
+class OutcomeRewards:
+    """Reward functions of the trainer. All read the outputs of a step once, together."""
+
+    def __init__(
+        self, questions: Sequence[Question], reader: OutputReader, scorer: Scorer, alarms: Alarms
+    ) -> None:
+        self._questions = questions
+        self._reader = reader
+        self._scorer = scorer
+        self._alarms = alarms
+        self._given: Any = None
+        self._outputs: list[JudgedOutput] = []
+
+    def function(self, name: str) -> Callable[..., list[float | None]]:
+        """Return the reward function of a name, as TRL calls it."""
+
+        def compute(
+            prompts: Sequence[str], completion_ids: Sequence[Sequence[int]], **others: Any
+        ) -> list[float | None]:
+            outputs = self._read(prompts, completion_ids, **others)
+            return self._scorer.score(name, outputs)
+
+        # TRL logs a reward by its function's name.
+        compute.__name__ = name
+        return compute
+
+    def _read(
+        self,
+        prompts: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
+        log_metric: Callable[[str, float], None],
+        trainer_state: Any,
+        **_: Any,
+    ) -> list[JudgedOutput]:
+        if completion_ids is not self._given:
+            questions = [self._questions[int(index)] for index in prompts]
+            self._given = completion_ids
+            self._outputs = self._reader.read(questions, completion_ids)
+            for name, value in self._scorer.metrics(self._outputs).items():
+                log_metric(name, value)
+            self._alarms.look(self._outputs, trainer_state.global_step)
+            for name in self._alarms.active:
+                log_metric(f"alarm_{name}", 1.0)
+        return self._outputs
+
+
+def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, Any]:
+    """Run or resume a training to its end. Return the content of `training.json`.
+
+    Raises as `train_judge`.
+    """
+    prompts_in_step = count_prompts(config)
+    require_fit(lambda: memory_load(config, 1))
+    run = start_run(
+        config,
+        command,
+        files=tuple(config.groups.files),
+        max_model_len=config.max_length,
+        max_tokens=config.max_tokens,
+        thinking_tokens=config.thinking_tokens,
+        temperature=config.temperature,
+        distribution=config.expected,
+        over_long="reject",
+    )
+    tokenizer = run.tokenizer
+    set_own_pad(tokenizer)
+    logprobs = None
+    if config.expected:
+        logprobs = BatchedLogprobs(tokenizer.pad_token_id, config.device_batch_size)
+    reader = OutputReader(run.judge, run.format, run.tokens, {tokenizer.eos_token_id}, logprobs)
+    questions = make_questions(
+        config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
+    )
+    report_questions(questions)
+    ordered, steps = order_questions(config, questions, prompts_in_step)
+
+    limit = config.max_tokens + (config.thinking_tokens if run.format.thinking else 0)
+    scorer = Scorer(run.format.scale, config.expected, limit)
+    alarms = Alarms()
+    rewards = OutcomeRewards(ordered, reader, scorer, alarms)
+    weights = choose_rewards(config, {question.part for question in ordered})
+    set_seed(config.seed)
+    model = run.load_model()
+    held_out = HeldOut(
+        questions.validation,
+        config.validation_items,
+        math.ceil(steps / config.validations),
+        reader,
+        scorer,
+        limit,
+        config.device_batch_size,
+        config.output,
+    )
+    trainer = JudgeGRPOTrainer(
+        model=model,
+        reward_funcs=[rewards.function(name) for name in weights],
+        args=make_arguments(config, steps, limit, list(weights.values())),
+        train_dataset=Dataset.from_dict({"prompt": [str(n) for n in range(len(ordered))]}),
+        processing_class=tokenizer,
+        peft_config=make_adapter(config, model),
+        callbacks=[held_out],
+    )
+    trainer.prompts = [question.ids for question in ordered]
+    held_out.trainer = trainer
+    if logprobs:
+        logprobs.model = trainer.model
+    # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
+    with disable_input_dtype_casting(trainer.model, active=trainer.args.bf16):
+        train_on(trainer, config.output)
+    results = {
+        "rows": questions.counts(),
+        "left_out": {Path(name).name: n for name, n in bad_by_source(questions.bad).items()},
+        "validation": held_out.last,
+        "alarms": [*questions.alarms, *alarms.raised],
+    }
+    return run.finish(trainer, results)
+
+
+def count_prompts(config: JudgeGRPOConfig) -> int:
+    """Return the prompts of an optimizer step. Raises ConfigError if units would be divided."""
+    unit = 2 * config.outputs * processes()
+    if config.batch_size % unit:
+        raise ConfigError(
+            f"batch_size {config.batch_size} is no multiple of {unit}: 2 prompts of a pair, times "
+            f"{config.outputs} outputs, times {processes()} processes"
+        )
+    if config.expected and sharded():
+        raise ConfigError(
+            "expected reads ratings with the weights in training, which FSDP divides: set "
+            "expected: false, or train with accelerate's DDP"
+        )
+    return config.batch_size // config.outputs
+
+
+def order_questions(
+    config: JudgeGRPOConfig, questions: Questions, prompts_in_step: int
+) -> tuple[list[Question], int]:
+    """Return the questions in the order in which they are asked, and the number of steps.
+
+    Raises InputError if there are fewer than one step asks.
+    """
+    units = schedule_units(questions.training, config.mix, config.epochs, config.seed)
+    ordered = [question for unit in units for question in unit]
+    steps = len(ordered) // prompts_in_step
+    if config.max_steps is not None:
+        steps = min(steps, config.max_steps)
+    if not steps:
+        raise InputError(
+            f"{len(ordered)} prompts in all epochs, and a step asks {prompts_in_step}: give more "
+            "rows or epochs, or a smaller batch_size"
+        )
+    return ordered[: steps * prompts_in_step], steps
+
+
+def choose_rewards(config: JudgeGRPOConfig, parts: set[str]) -> dict[str, float]:
+    """Return the weights of the rewards that the asked parts of the mix can earn.
+
+    Raises ConfigError if no reward tells right outputs from wrong ones.
+    """
+    weights = {
+        name: weight
+        for name, weight in config.rewards.model_dump().items()
+        if weight and parts.intersection(REWARDED[name])
+    }
+    if not weights.keys() - {"ended", "length"}:
+        raise ConfigError(
+            f"rewards: none of a weight above 0 looks at the verdicts of {', '.join(sorted(parts))}"
+        )
+    return weights
+
+
+def make_adapter(config: JudgeGRPOConfig, model: Any) -> Any:
+    """Return PEFT's config of the adapter to train; None trains all weights."""
+    lora = config.lora
+    if lora is None:
+        return None
+    return lora_config(
+        lora.rank,
+        "CAUSAL_LM",
+        alpha=lora.alpha,
+        dropout=lora.dropout,
+        target_modules=linear_layers(model),
+        layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
+    )
+
+
+def make_arguments(
+    config: JudgeGRPOConfig, steps: int, limit: int, weights: Sequence[float]
+) -> GRPOConfig:
+    """Return TRL's arguments. limit: longest output in tokens. weights: those of the rewards."""
+    arguments = {
+        **common_arguments(config, steps),
+        "max_steps": steps,
+        "num_generations": config.outputs,
+        "max_completion_length": limit,
+        "temperature": config.temperature,
+        "beta": config.kl,
+        "reward_weights": list(weights),
+        # Both questions of a unit stay in one step.
+        "shuffle_dataset": False,
+        **config.trainer,
+    }
+    return GRPOConfig(**arguments)

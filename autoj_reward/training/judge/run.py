@@ -1,0 +1,96 @@
+"""Steps that every method of training a judge shares: start, resume, save, and record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from autoj_reward.config import JudgeConfig
+from autoj_reward.formats.schema import JudgeFormat, load_format
+from autoj_reward.formats.tokens import PromptTokenizer
+from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
+from autoj_reward.training.common import claim_output, log_to, weights_dtype
+from autoj_reward.training.judge.recipe import JudgeTrainingConfig
+
+
+@dataclass(frozen=True)
+class JudgeRun:
+    """A training of a judge: its claimed output folder, and the judge that it starts from."""
+
+    config: JudgeTrainingConfig
+    judge: JudgeConfig
+    """The judge as it will be served."""
+    source: ResolvedModel
+    format: JudgeFormat
+    tokens: PromptTokenizer
+    command: str
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The Hugging Face tokenizer."""
+        return self.tokens.tokenizer
+
+    def load_model(self, attention: str = "sdpa") -> Any:
+        """Return the weights to train, without an adapter."""
+        from transformers import AutoModelForCausalLM
+
+        return AutoModelForCausalLM.from_pretrained(
+            self.source.path,
+            revision=self.config.revision,
+            dtype=weights_dtype(self.config),
+            attn_implementation=attention,
+        )
+
+    def finish(self, trainer: Any, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Save the judge and `training.json`, and return the content of the latter."""
+        from autoj_reward.training.saving import merge_adapter, save_weights, write_record
+
+        config = self.config
+
+        def merge(adapter: Path, target: Path) -> None:
+            merge_adapter(self.source.path, config.revision, adapter, self.tokenizer, target)
+
+        save_weights(trainer, config, "judge", merge)
+        seconds = time.monotonic() - self.started
+        record = write_record(trainer, config, self.command, seconds, results)
+        if trainer.is_world_process_zero():
+            print(f"judge: {config.output / 'judge'}")
+        return record
+
+
+def start_run(
+    config: JudgeTrainingConfig,
+    command: str,
+    *,
+    files: tuple[str, ...] = (),
+    adapter: Path | None = None,
+    **judge: Any,
+) -> JudgeRun:
+    """Claim the output folder and load the tokenizer and the format.
+
+    files, adapter: inputs of the run beside the config's data. judge: further keys of the judge as
+    it will be served. Raises ConfigError for an output folder that holds a run of another config.
+    """
+    from transformers import AutoTokenizer
+
+    claim_output(config, files, adapter)
+    log_to(config.output / "logs")
+    judge_config = JudgeConfig(
+        model=config.model,
+        revision=config.revision,
+        format=config.format,
+        wrapper=config.wrapper,
+        **judge,
+    )
+    source = resolve(judge_config)
+    fmt_name, wrapper = format_and_wrapper(judge_config)
+    fmt = load_format(fmt_name)
+    tokenizer = AutoTokenizer.from_pretrained(source.path, revision=config.revision)
+    thinking = fmt.thinking
+    marks = (thinking.open, thinking.close) if thinking else ()
+    tokens = PromptTokenizer(tokenizer, wrapper, marks)
+    return JudgeRun(config, judge_config, source, fmt, tokens, command)
