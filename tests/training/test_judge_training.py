@@ -28,6 +28,7 @@ from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.training.common import LoraBlock, freeze_below, with_lora
 from autoj_reward.training.judge.examples import schedule
 from autoj_reward.training.judge.recipe import LossConfig, MixConfig, TrainJudgeConfig
+from autoj_reward.training.judge.sft import training_arguments
 from autoj_reward.training.judge.targets import (
     Example,
     ExampleBuilder,
@@ -37,7 +38,6 @@ from autoj_reward.training.judge.targets import (
     batch,
     shorten,
 )
-from autoj_reward.training.judge.sft import training_arguments
 from autoj_reward.training.judge.train import train_judge
 from autoj_reward.training.judge.trainer import Collator, read_losses
 from autoj_reward.types import JudgeInput, Verdict
