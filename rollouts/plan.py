@@ -29,7 +29,7 @@ from autoj_reward.models.device import GPUS, Device
 from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
 from autoj_reward.models.settings import HOPPER, kv_tokens, resolve_engine_settings
 from autoj_reward.training.common import memory_load
-from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
+from autoj_reward.training.judge.recipe import METHODS, step_load
 from autoj_reward.training.scalar.data import TrainScalarConfig
 from rollouts.train.learner import TrainConfig
 
@@ -173,7 +173,7 @@ def _plan_engine(name: str, config: JudgeConfig | PolicyConfig, device: Device) 
 
 def _plan_trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]:
     makers: list[tuple[str, type[Block], Callable[[Any], Any]]] = [
-        ("train judge", TrainJudgeConfig, lambda c: memory_load(c, sequences_of(c))),
+        *(("train judge", kind, lambda c: step_load(c, place.gpus)) for kind in METHODS.values()),
         ("train scalar", TrainScalarConfig, lambda c: memory_load(c, 2)),
         *(
             (f"train {name}", TrainConfig, lambda c, name=name: training_load(c, name, place.gpus))

@@ -39,6 +39,8 @@ TRAINED = [
     ("trainers/online_dpo_7b", "online-dpo", FSDP, 4),
     ("trainers/ppo_7b", "ppo", DDP, 4),
     ("judges/autoj_13b", "judge", FSDP, 8),
+    ("judges/autoj_13b_grpo", "judge", FSDP, 8),
+    ("judges/rm_r1_7b_grpo", "judge", FSDP, 8),
     ("judges/scalar_13b", "scalar", FSDP, 8),
 ]
 

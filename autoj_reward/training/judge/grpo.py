@@ -22,7 +22,6 @@ from autoj_reward.training.common import (
     common_arguments,
     linear_layers,
     lora_config,
-    memory_load,
     require_fit,
     set_own_pad,
     sharded,
@@ -42,7 +41,7 @@ from autoj_reward.training.judge.questions import (
     report_questions,
     schedule_units,
 )
-from autoj_reward.training.judge.recipe import JudgeGRPOConfig
+from autoj_reward.training.judge.recipe import JudgeGRPOConfig, output_limit, step_load
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.run import start_run
 from autoj_reward.training.saving import train_on
@@ -125,7 +124,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     Raises as `train_judge`.
     """
     prompts_in_step = count_prompts(config)
-    require_fit(lambda: memory_load(config, 1))
+    require_fit(lambda: step_load(config, processes()))
     run = start_run(
         config,
         command,
@@ -149,7 +148,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     report_questions(questions)
     ordered, steps = order_questions(config, questions, prompts_in_step)
 
-    limit = config.max_tokens + (config.thinking_tokens if run.format.thinking else 0)
+    limit = output_limit(config, run.format.thinking is not None)
     scorer = Scorer(run.format.scale, config.expected, limit)
     alarms = Alarms()
     rewards = OutcomeRewards(ordered, reader, scorer, alarms)

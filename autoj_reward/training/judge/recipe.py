@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from autoj_reward.capacity.memory import Training
 from autoj_reward.config import Block, load_config
 from autoj_reward.config.load import read_config
 from autoj_reward.config.models import Wrapper
 from autoj_reward.errors import ConfigError
-from autoj_reward.training.common import FineTuningConfig
+from autoj_reward.training.common import FineTuningConfig, memory_load
 from autoj_reward.training.groups import GroupsConfig
 
 
@@ -174,6 +176,28 @@ def sequences_of(config: TrainJudgeConfig) -> int:
     if config.mix.ranked:
         return config.groups.size
     return 2 if config.mix.preferred else 1
+
+
+def output_limit(config: JudgeGRPOConfig, thinks: bool) -> int:
+    """Return the longest output in tokens. thinks: whether the format has a thinking block."""
+    return config.max_tokens + (config.thinking_tokens if thinks else 0)
+
+
+def step_load(config: JudgeTrainingConfig, gpus: int) -> Training:
+    """Return the memory load of a step on each of `gpus` GPUs.
+
+    Raises ModelError for a model of unknown shape.
+    """
+    if isinstance(config, JudgeGRPOConfig):
+        # A step is sampled at once, and full weights keep the first judge beside them for the KL.
+        return replace(
+            memory_load(config, 1),
+            references=int(config.kl > 0 and config.lora is None),
+            sampled=config.batch_size // gpus,
+            written=output_limit(config, thinks=True),
+        )
+    assert isinstance(config, TrainJudgeConfig)
+    return memory_load(config, sequences_of(config))
 
 
 METHODS: dict[str, type[JudgeTrainingConfig]] = {

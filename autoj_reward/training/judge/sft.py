@@ -8,16 +8,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from autoj_reward.processes import processes
 from autoj_reward.training.common import (
     LoraBlock,
     common_arguments,
     freeze_below,
-    memory_load,
     on_gpu,
     require_fit,
     with_lora,
 )
-from autoj_reward.training.judge.recipe import TrainJudgeConfig, sequences_of
+from autoj_reward.training.judge.recipe import TrainJudgeConfig, step_load
 from autoj_reward.training.judge.run import start_run
 
 
@@ -35,7 +35,7 @@ def train_on_texts(config: TrainJudgeConfig, command: str = "") -> dict[str, Any
     from autoj_reward.training.judge.trainer import Collator, JudgeTrainer
     from autoj_reward.training.saving import train_on
 
-    require_fit(lambda: memory_load(config, sequences_of(config)))
+    require_fit(lambda: step_load(config, processes()))
     run = start_run(config, command, files=tuple(config.groups.files), adapter=config.adapter)
     builder = ExampleBuilder(run.tokens, run.format, config.losses, config.brief)
     examples = make_examples(config, builder)
