@@ -44,6 +44,7 @@ from autoj_reward.training.judge.questions import (
 from autoj_reward.training.judge.recipe import JudgeGRPOConfig, output_limit, step_load
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.run import start_run
+from autoj_reward.training.judge.shared_prompts import generate, pack
 from autoj_reward.training.saving import train_on
 
 REWARDED = {
@@ -70,6 +71,62 @@ class JudgeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
     def _tokenize_prompts(self, prompts: list[str]) -> tuple[list[list[int]], None, dict[str, Any]]:
         return [list(self.prompts[int(index)]) for index in prompts], None, {}
+
+    def _generate_single_turn(
+        self, prompt_ids: list[list[int]], *arguments: Any, **options: Any
+    ) -> tuple[list[list[int]], Any]:
+        """Sample an output to each prompt. Without vLLM, a prompt is computed once for all its
+        outputs."""
+        if self.use_vllm:
+            outputs: tuple[list[list[int]], Any] = super()._generate_single_turn(
+                prompt_ids, *arguments, **options
+            )
+            return outputs
+        size = self.args.per_device_train_batch_size
+        return generate(self, prompt_ids, self.generation_config, size), None
+
+    def _get_per_token_logps_and_entropies(
+        self,
+        model: Any,
+        input_ids: Any,
+        attention_mask: Any,
+        logits_to_keep: int,
+        *arguments: Any,
+        compute_entropy: bool = False,
+        compute_aux_loss: bool = False,
+        **options: Any,
+    ) -> tuple[Any, Any, Any]:
+        """Return log-probabilities and entropies of the outputs, [rows, tokens]. A prompt is
+        computed once for all its outputs in the batch."""
+        packed = pack(input_ids, attention_mask, logits_to_keep)
+        if packed is None or compute_aux_loss:
+            found: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(
+                model,
+                input_ids,
+                attention_mask,
+                logits_to_keep,
+                *arguments,
+                compute_entropy=compute_entropy,
+                compute_aux_loss=compute_aux_loss,
+                **options,
+            )
+            return found
+        with self.accelerator.autocast():
+            logits = model(
+                input_ids=packed.ids,
+                attention_mask=packed.visible,
+                position_ids=packed.positions,
+                logits_to_keep=packed.kept,
+                use_cache=False,
+            ).logits
+        logprobs = (packed.unpack(logits).float() / self.temperature).log_softmax(-1)
+        chosen = logprobs.gather(-1, input_ids[:, -logits_to_keep:, None]).squeeze(-1)
+        entropies = None
+        if compute_entropy:
+            # Only logged, as TRL's entropy bonus is off by default.
+            fixed = logprobs.detach()
+            entropies = -(fixed.exp() * fixed).sum(-1)
+        return chosen, entropies, None
 
 
 class OutcomeRewards:
@@ -177,7 +234,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     trainer.prompts = [question.ids for question in ordered]
     held_out.trainer = trainer
     if logprobs:
-        logprobs.model = trainer.model
+        logprobs.trainer = trainer
     # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
     with disable_input_dtype_casting(trainer.model, active=trainer.args.bf16):
         train_on(trainer, config.output)

@@ -7,16 +7,16 @@ those of the judge that is served.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from transformers import GenerationConfig, TrainerCallback
 
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader, pad_left
+from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
 from autoj_reward.training.judge.questions import Question, Unit
 from autoj_reward.training.judge.rewards import Scorer
+from autoj_reward.training.judge.shared_prompts import generate
 
 FOLDER = "validation"
 """Folder of the verdicts, in the output folder."""
@@ -91,55 +91,15 @@ class HeldOut(TrainerCallback):
         size = -(-len(self._questions) // world)
         begin = accelerator.process_index * size
         share = [self._questions[n % len(self._questions)] for n in range(begin, begin + size)]
-        outputs: list[JudgedOutput] = []
-        for start in range(0, size, self._size):
-            part = share[start : start + self._size]
-            outputs += self._reader.read(part, self._generate([q.ids for q in part]))
-        return outputs
-
-    def _generate(self, prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the greedy output to each prompt, up to its stop token."""
-        import torch
-        from trl.models import unwrap_model_for_generation
-
-        trainer = self.trainer
-        tokenizer = trainer.processing_class
-        ids, mask = pad_left(prompts, tokenizer.pad_token_id)
-        device = trainer.accelerator.device
+        tokenizer = self.trainer.processing_class
         config = GenerationConfig(
             max_new_tokens=self._limit,
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
             eos_token_id=tokenizer.eos_token_id,
         )
-        was_training = trainer.model.training
-        trainer.model.eval()
-        with (
-            unwrap_model_for_generation(trainer.model_wrapped, trainer.accelerator) as model,
-            torch.no_grad(),
-            summon_all(trainer),
-        ):
-            whole = model.generate(
-                input_ids=ids.to(device), attention_mask=mask.to(device), generation_config=config
-            )
-        trainer.model.train(was_training)
-        return [cut_after(row, tokenizer.eos_token_id) for row in whole[:, ids.shape[1] :].tolist()]
-
-
-def summon_all(trainer: Any) -> Any:
-    """Return a context in which weights that FSDP shards are whole on each process."""
-    if not trainer.is_fsdp_enabled:
-        return nullcontext()
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return FullyShardedDataParallel.summon_full_params(trainer.model_wrapped, recurse=False)
-
-
-def cut_after(ids: Sequence[int], stop: int) -> list[int]:
-    """Return token ids up to the first stop token, with it."""
-    if stop in ids:
-        return list(ids[: ids.index(stop) + 1])
-    return list(ids)
+        prompts = [question.ids for question in share]
+        return self._reader.read(share, generate(self.trainer, prompts, config, self._size))
 
 
 def make_row(output: JudgedOutput) -> dict[str, Any]:

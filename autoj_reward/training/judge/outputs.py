@@ -191,8 +191,8 @@ class BatchedLogprobs:
 
     def __init__(self, pad: int, size: int) -> None:
         """pad: a token to pad with. size: contexts in a pass."""
-        self.model: Any = None
-        """The model; set once the trainer has prepared it."""
+        self.trainer: Any = None
+        """Trainer of the model; set once it is built."""
         self._pad = pad
         self._size = size
         self._waiting: list[tuple[list[int], list[int], asyncio.Future[Any]]] = []
@@ -222,29 +222,18 @@ class BatchedLogprobs:
         """Return log-probabilities, float [contexts, vocabulary]."""
         import torch
 
+        from autoj_reward.training.judge.shared_prompts import pad_left
+
         ids, mask = pad_left(contexts, self._pad)
-        device = self.model.device
-        was_training = self.model.training
-        self.model.eval()
-        with torch.no_grad():
-            logits = self.model(
-                input_ids=ids.to(device),
-                attention_mask=mask.to(device),
-                position_ids=(mask.cumsum(-1) - 1).clamp_min(0).to(device),
+        model = self.trainer.model
+        was_training = model.training
+        model.eval()
+        with torch.no_grad(), self.trainer.accelerator.autocast():
+            logits = model(
+                input_ids=ids.to(model.device),
+                attention_mask=mask.to(model.device),
+                position_ids=(mask.cumsum(-1) - 1).clamp_min(0).to(model.device),
                 logits_to_keep=1,
             ).logits
-        self.model.train(was_training)
+        model.train(was_training)
         return logits[:, -1].float().log_softmax(-1).cpu()
-
-
-def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[Any, Any]:
-    """Return token ids and attention mask of rows padded on the left, int64 [rows, longest]."""
-    import torch
-
-    size = max(map(len, rows))
-    ids = torch.full((len(rows), size), pad)
-    mask = torch.zeros(len(rows), size, dtype=torch.long)
-    for n, row in enumerate(rows):
-        ids[n, size - len(row) :] = torch.tensor(row)
-        mask[n, size - len(row) :] = 1
-    return ids, mask
