@@ -305,7 +305,8 @@ def test_a_judge_learns_the_verdicts_that_are_right(tmp_path: Path, writer: Path
     assert record["rows"]["training"]["compared"] + record["rows"]["validation"]["compared"] == 16
     assert (out / "judge/model.safetensors").is_file()
     assert any((out / "logs").iterdir())
-    logged = [json.loads(line) for line in (out / "validation/step-15.jsonl").open()]
+    text = (out / "validation/step-15.jsonl").read_text("utf-8")
+    logged = [json.loads(line) for line in text.splitlines()]
     assert len(logged) == 2 * record["rows"]["validation"]["compared"]
     assert not record["alarms"] or "labels are tie" in record["alarms"][0]
 
