@@ -29,7 +29,7 @@ from autoj_reward.models.device import GPUS, Device
 from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
 from autoj_reward.models.settings import HOPPER, kv_tokens, resolve_engine_settings
 from autoj_reward.training.common import memory_load
-from autoj_reward.training.judge.recipe import METHODS, step_load
+from autoj_reward.training.judge.recipe import METHODS, JudgeDPOConfig, step_load
 from autoj_reward.training.scalar.data import TrainScalarConfig
 from rollouts.train.learner import TrainConfig
 
@@ -132,7 +132,7 @@ def place_of(device: Device, accelerate: str | None, processes: int | None) -> T
 
 def plan(data: Mapping[str, Any], device: Device, place: TrainingDevices) -> list[Row]:
     """Return a row for each engine, and for each trainer that could run the file."""
-    return [*_plan_engines(data, device), *_plan_trainings(data, place)]
+    return [*_plan_engines(data, device), *_plan_sampling(data, device), *_plan_trainings(data, place)]
 
 
 def _plan_engines(data: Mapping[str, Any], device: Device, where: str = "") -> Iterator[Row]:
@@ -169,6 +169,15 @@ def _plan_engine(name: str, config: JudgeConfig | PolicyConfig, device: Device) 
         kv_tokens=kv_tokens(sized, device),
         sequences=resolve_engine_settings(config, device).max_sequences,
     )
+
+
+def _plan_sampling(data: Mapping[str, Any], device: Device) -> Iterator[Row]:
+    """Yield the engine that samples the judge of a training on pairs."""
+    try:
+        judge = JudgeDPOConfig.model_validate(data).sampled_judge()
+    except ValidationError:
+        return
+    yield from _plan_engine("train judge sample", judge, device)
 
 
 def _plan_trainings(data: Mapping[str, Any], place: TrainingDevices) -> Iterator[Row]:

@@ -173,6 +173,21 @@ def judge(config: str, sets: Sequence[str]) -> int:
 
 
 @command(RUN, SET)
+def sample(config: str, sets: Sequence[str]) -> int:
+    """Sample a judge, and write pairs of right and wrong outputs."""
+    from autoj_reward.errors import ConfigError
+    from autoj_reward.training.judge.recipe import JudgeDPOConfig, load_training
+
+    checked = load_training(config, sets)
+    if not isinstance(checked, JudgeDPOConfig):
+        raise ConfigError(f"{config}: pairs are for method: dpo, which this run file does not name")
+    from autoj_reward.training.judge.sample import describe_summary, sample_pairs
+
+    print(describe_summary(sample_pairs(checked)))
+    return 0
+
+
+@command(RUN, SET)
 def scalar(config: str, sets: Sequence[str]) -> int:
     """Train a scalar reward model."""
     from autoj_reward.config import load_config

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import takewhile
 from typing import Any, NamedTuple, TextIO
 
 from autoj_reward.errors import AutojError, did_you_mean, from_extras
@@ -66,6 +67,7 @@ MODULES = {
         "data layouts": "list the layouts of rows that are read",
         "data show": "show what is read of the first rows, without a judge",
         "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4)",
+        "train judge sample": "pair right with wrong outputs of a judge, for method: dpo",
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },
     "autoj_reward.cli.rubrics": {
@@ -166,26 +168,40 @@ def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
         prog="autoj", description="LLM judges as reward models: rate, compare and select responses."
     )
     places = {"": top.add_subparsers(required=True, metavar="COMMAND")}
-    words = [word for word in typed if not word.startswith("-")]
+    subparsers: dict[str, argparse.ArgumentParser] = {}
     commands = [
         (module, *about)
         for module, module_commands in MODULES.items()
         for about in module_commands.items()
     ]
+    typed_name = find_command(typed, [name for _, name, _ in commands])
     for module, name, text in commands:
         group, _, last = name.rpartition(" ")
+        if group in subparsers and group not in places:
+            # A command that has commands of its own, and also runs without one.
+            places[group] = subparsers[group].add_subparsers(metavar="[STEP]", help="a step before")
         if group not in places:
             metavar, about = GROUPS[group]
             inner = places[""].add_parser(group, help=about)
             places[group] = inner.add_subparsers(required=True, metavar=metavar)
         about = text[0].upper() + text[1:] + "."
         subparser = places[group].add_parser(last, help=text, description=about)
-        if words[: len(name.split())] == name.split():
+        subparsers[name] = subparser
+        # The flags of a command's own commands are loaded with it: typed after its flags, such a
+        # command must not run without those that it needs.
+        if f"{name} ".startswith(f"{typed_name} "):
             command = load(module, last)
             subparser.set_defaults(run=command.run)
             for typed_as, options in command.flags:
                 subparser.add_argument(typed_as, **options)
     return top
+
+
+def find_command(typed: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the longest name of a command that the typed words begin with, or None."""
+    words = list(takewhile(lambda word: not word.startswith("-"), typed))
+    found = [name for name in names if words[: len(name.split())] == name.split()]
+    return max(found, key=len, default=None)
 
 
 def load(module: str, name: str) -> Command:

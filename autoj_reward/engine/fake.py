@@ -4,13 +4,14 @@ It shows nothing about vLLM's behaviour.
 
 The script (config key `script`) may hold:
   ratings: {response text: judge text or rating}; by default the response length sets the rating.
-    They are the scores of a group, too. Verdicts are written as the judge's format has them.
+    They are the scores of a group, too. Verdicts are written as the judge's format has them. A list
+    has one for each seed in turn, as a model that is sampled.
   direct: {response text: rating} read at the slot right after the prompt; by default all ratings
     are equally likely there.
   words: a rating that a program can check: 10 for a response of that many words, one less for
     every word more or less, at least 1.
   verdicts: `longer` (default) or `first`: which response of a pair wins.
-  comparisons: {response text: judge text} for pairs that hold this response.
+  comparisons: {response text: judge text} for pairs that hold this response; a list as in `ratings`.
   items: {criterion: text} of rubrics. A criterion holds if the response has this text, in any case;
     by default the criterion's part in double quotes, else all of it. The answer is then the item's
     first choice, else its last, whatever their shares.
@@ -114,12 +115,12 @@ class _Script:
             with open(log, "a", encoding="ascii") as file:
                 file.write(json.dumps(responses) + "\n")
 
-    def _get_rating(self, response: str) -> Any:
+    def _get_rating(self, response: str, seed: int | None = None) -> Any:
         """Return the scripted rating of a response, or the judge's whole text."""
         default = self._rate_length(len(response))
         if "words" in self._script:
             default = max(1, 10 - abs(len(response.split()) - self._script["words"]))
-        return self._script.get("ratings", {}).get(response, default)
+        return _choose_by_seed(self._script.get("ratings", {}).get(response, default), seed)
 
     def _rate_length(self, characters: int) -> float:
         return 1 + characters % 10
@@ -137,6 +138,11 @@ def latency_s(script: Mapping[str, Any], response: str) -> float:
     spread = float(script.get("latency_spread", 0))
     z = NormalDist().inv_cdf(min(max(_draw(response), 1e-6), 1 - 1e-6)) if spread else 0.0
     return median * math.exp(spread * z)
+
+
+def _choose_by_seed(scripted: Any, seed: int | None) -> Any:
+    """Return what the script says at a seed: one entry of a list, or the same at each."""
+    return scripted[(seed or 0) % len(scripted)] if isinstance(scripted, list) else scripted
 
 
 def _draw(response: str) -> float:
@@ -184,13 +190,13 @@ class FakeEngine(_Script):
             return [Generation("a critique without an end", finished=finished, usage=usage)]
         self._log(responses)
         if shown := self._count_group(prepared.prompt):
-            text = self._write_scores(prepared.prompt, shown)
+            text = self._write_scores(prepared.prompt, shown, sampling.seed)
         elif answers:
             text = self._write_answers(answers)
         elif len(responses) == 1:
-            text = self._write_rating(responses[0])
+            text = self._write_rating(responses[0], sampling.seed)
         else:
-            text = self._write_comparison(responses)
+            text = self._write_comparison(responses, sampling.seed)
         if self._format.thinking and not prepared.tail:
             return [self._write_thinking(text, sampling.max_tokens, queued)]
         return [Generation(text, usage=Usage(10, 0, len(text.split()), queued_s=queued))]
@@ -220,8 +226,8 @@ class FakeEngine(_Script):
     def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
         return replace(prepared, tail=f"{prepared.tail}{generation.text}{text}")
 
-    def _write_rating(self, response: str) -> str:
-        rating = self._get_rating(response)
+    def _write_rating(self, response: str, seed: int | None) -> str:
+        rating = self._get_rating(response, seed)
         if isinstance(rating, str):
             return rating
         reason = f"Scripted critique of {len(response)} characters."
@@ -264,11 +270,11 @@ class FakeEngine(_Script):
         places = range(1, protocol.most_responses + 1)
         return sum(protocol.around(place, 1)[0] in texts for place in places)
 
-    def _write_scores(self, prompt: RenderedPrompt, count: int) -> str:
+    def _write_scores(self, prompt: RenderedPrompt, count: int, seed: int | None) -> str:
         """Score the responses of a group; an empty one is no part of the prompt."""
         responses = responses_in(prompt)
         texts = [responses.get(f"response_{n}", "") for n in range(1, count + 1)]
-        labels = [self._find_label(self._get_rating(text)) for text in texts]
+        labels = [self._find_label(self._get_rating(text, seed)) for text in texts]
         return self._write_verdicts(GROUP, "Scripted critique of a group.", labels)
 
     def _write_answers(self, answers: Mapping[str, str]) -> str:
@@ -296,10 +302,10 @@ class FakeEngine(_Script):
             answers[number] = best if text.lower() in response.lower() else worst
         return answers
 
-    def _write_comparison(self, responses: list[str]) -> str:
-        comparisons: dict[str, str] = self._script.get("comparisons", {})
+    def _write_comparison(self, responses: list[str], seed: int | None) -> str:
+        comparisons: dict[str, Any] = self._script.get("comparisons", {})
         if scripted_texts := [comparisons[r] for r in responses if r in comparisons]:
-            return scripted_texts[0]
+            return str(_choose_by_seed(scripted_texts[0], seed))
         first = self._script.get("verdicts") == "first" or len(responses[0]) > len(responses[1])
         verdict = Verdict.FIRST if first else Verdict.SECOND
         if not first and len(responses[0]) == len(responses[1]):

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -165,6 +166,14 @@ def memory_load(config: FineTuningConfig, sequences: int) -> Training:
     )
 
 
+def dpo_load(config: FineTuningConfig) -> Training:
+    """Return the memory load of a step of DPO. Raises ModelError for a model of unknown shape.
+
+    Both outputs of a pair are one forward pass. Beside full weights the initial ones are kept.
+    """
+    return replace(memory_load(config, 2), references=int(config.lora is None))
+
+
 def _count_gpus() -> int:
     import torch
 
@@ -193,16 +202,19 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
     """
     from peft import get_peft_model
 
-    blocks = list(range(lora.first_layer, model.config.num_hidden_layers))
-    config = lora_config(
+    return get_peft_model(model, adapter_config(model, lora, task))
+
+
+def adapter_config(model: Any, lora: LoraBlock, task: str) -> Any:
+    """Return PEFT's config of a new adapter of a model, for a PEFT task type."""
+    return lora_config(
         lora.rank,
         task,
         alpha=lora.alpha,
         dropout=lora.dropout,
         target_modules=linear_layers(model),
-        layers_to_transform=blocks,
+        layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
     )
-    return get_peft_model(model, config)
 
 
 def freeze_below(model: Any, first_layer: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -24,6 +25,8 @@ from autoj_reward.training.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig
 from autoj_reward.training.judge.targets import Example, ExampleBuilder
 from autoj_reward.types import BadRow
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +103,15 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
 
 
 def schedule(
-    examples: dict[str, list[Example]], mix: MixConfig, epochs: float, seed: int
-) -> list[Example]:
-    """Return the examples in training order. Each epoch is drawn and shuffled anew."""
+    examples: Mapping[str, list[T]], mix: MixConfig, epochs: float, seed: int
+) -> list[T]:
+    """Return the examples in training order, given by part. Each epoch is drawn and shuffled
+    anew."""
     rng = random.Random(seed)
     shares = mix.model_dump()
-    order: list[Example] = []
+    order: list[T] = []
     for epoch in range(math.ceil(epochs)):
-        epoch_examples: list[Example] = []
+        epoch_examples: list[T] = []
         for part, part_examples in examples.items():
             whole, rest = divmod(shares[part], 1)
             epoch_examples += part_examples * int(whole) + rng.sample(

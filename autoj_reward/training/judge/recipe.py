@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 from autoj_reward.capacity.memory import Training
 from autoj_reward.config import Block, load_config
 from autoj_reward.config.load import read_config
-from autoj_reward.config.models import Wrapper
+from autoj_reward.config.models import JudgeConfig, Wrapper
 from autoj_reward.errors import ConfigError
-from autoj_reward.training.common import FineTuningConfig, memory_load
+from autoj_reward.training.common import FineTuningConfig, dpo_load, memory_load
 from autoj_reward.training.groups import GroupsConfig
 
 
@@ -171,6 +171,94 @@ class JudgeGRPOConfig(JudgeTrainingConfig):
     """Further arguments of TRL's GRPOConfig by their names there, such as `use_vllm: true`."""
 
 
+class SampleConfig(Block):
+    """Outputs that `autoj train judge sample` draws, and the pairs that it makes of them."""
+
+    outputs: int = Field(8, ge=2, le=64)
+    """Outputs sampled for each question."""
+    pairs: int = Field(1, ge=1)
+    """Pairs of a right and a wrong output that are kept of a question at most."""
+    margin: float = Field(1.0, gt=0)
+    """Points of rating by which the wrong output of a rated response must be farther from the
+    reference than the right one, which is the nearest."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling temperature."""
+    max_tokens: int = Field(1024, ge=1)
+    """Longest output after its thinking, in tokens, also in validations."""
+    thinking_tokens: int = Field(1024, ge=1)
+    """Longest thinking block, in tokens, for a format that has one, also in validations."""
+    engine: dict[str, Any] = Field(default_factory=dict)
+    """Further keys of a judge by their names there, for its engine and replicas, such as
+    `kv_cache_gib: 1`, `serve: {num_cpus: 2}` or `tensor_parallel: 2`. By default each GPU has a
+    replica."""
+
+
+class JudgeDPOConfig(JudgeTrainingConfig):
+    """Config of a judge's training on pairs of its own right and wrong outputs: `method: dpo`.
+
+    `autoj train judge sample` writes the pairs, and `autoj train judge` trains on them, both with
+    this run file.
+    """
+
+    method: Literal["dpo"]
+    """How the judge learns."""
+    pairs: Path | None = None
+    """File of the pairs, which `autoj train judge sample` writes. null: beside the output folder,
+    with its name and `_pairs.jsonl`."""
+    sample: SampleConfig = SampleConfig()
+    """Settings of `autoj train judge sample`."""
+    beta: float = Field(0.1, gt=0)
+    """Weight of the KL divergence from the initial judge in the loss (DPO's beta)."""
+    learning_rate: float = Field(1e-6, gt=0)
+    """Peak learning rate, reached after the warm-up; a cosine schedule then takes it to 0."""
+    epochs: float = Field(1.0, gt=0)
+    """Passes over the mix."""
+    mix: MixConfig = MixConfig(rated=1)
+    """Number of times that an epoch shows the pairs of each kind of row: `rated` responses,
+    `compared` pairs in both orders, the two responses of `preferred` pairs each alone, and `ranked`
+    groups in one prompt. Rows of a kind with 0 are not sampled either."""
+    trainer: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of TRL's DPOConfig by their names there, such as
+    `precompute_ref_log_probs: true`."""
+
+    @model_validator(mode="after")
+    def _check_engine(self) -> JudgeDPOConfig:
+        own_keys = {"model", "revision", "format", "wrapper", *self.judge_keys()}
+        if twice := sorted(own_keys & self.sample.engine.keys()):
+            raise ValueError(f"sample.engine sets {', '.join(twice)}, as other keys here do")
+        self.sampled_judge()  # which refuses a key that it does not know
+        return self
+
+    @property
+    def pairs_file(self) -> Path:
+        """File of the pairs."""
+        return self.pairs or self.output.with_name(f"{self.output.name}_pairs.jsonl")
+
+    def judge_keys(self) -> dict[str, Any]:
+        """Return the keys of the judge, beside its model and format, that sampling, training and
+        validation share."""
+        return {
+            "max_model_len": self.max_length,
+            "max_tokens": self.sample.max_tokens,
+            "thinking_tokens": self.sample.thinking_tokens,
+            "temperature": self.sample.temperature,
+            # What counts is what the judge writes.
+            "distribution": False,
+            "over_long": "reject",
+            "seed": self.seed,
+        }
+
+    def sampled_judge(self) -> JudgeConfig:
+        """Return the judge that is sampled."""
+        return JudgeConfig(
+            model=self.model,
+            revision=self.revision,
+            format=self.format,
+            wrapper=self.wrapper,
+            **self.judge_keys() | self.sample.engine,
+        )
+
+
 def sequences_of(config: TrainJudgeConfig) -> int:
     """Return the maximum sequences of an example: a group's size, 2 with preferred pairs, or 1."""
     if config.mix.ranked:
@@ -196,6 +284,8 @@ def step_load(config: JudgeTrainingConfig, gpus: int) -> Training:
             sampled=config.batch_size // gpus,
             written=output_limit(config, thinks=True),
         )
+    if isinstance(config, JudgeDPOConfig):
+        return dpo_load(config)
     assert isinstance(config, TrainJudgeConfig)
     return memory_load(config, sequences_of(config))
 
@@ -203,6 +293,7 @@ def step_load(config: JudgeTrainingConfig, gpus: int) -> Training:
 METHODS: dict[str, type[JudgeTrainingConfig]] = {
     "sft": TrainJudgeConfig,
     "grpo": JudgeGRPOConfig,
+    "dpo": JudgeDPOConfig,
 }
 """Config class of each method."""
 

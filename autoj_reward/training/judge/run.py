@@ -72,13 +72,21 @@ def start_run(
 ) -> JudgeRun:
     """Claim the output folder and load the tokenizer and the format.
 
-    files, adapter: inputs of the run beside the config's data. judge: further keys of the judge as
-    it will be served. Raises ConfigError for an output folder that holds a run of another config.
+    files, adapter: inputs of the run beside the config's data. judge: as for `load_run`. Raises
+    ConfigError for an output folder that holds a run of another config.
+    """
+    claim_output(config, files, adapter)
+    log_to(config.output / "logs")
+    return load_run(config, command, **judge)
+
+
+def load_run(config: JudgeTrainingConfig, command: str = "", **judge: Any) -> JudgeRun:
+    """Load the tokenizer and the format.
+
+    judge: further keys of the judge as it will be served.
     """
     from transformers import AutoTokenizer
 
-    claim_output(config, files, adapter)
-    log_to(config.output / "logs")
     judge_config = JudgeConfig(
         model=config.model,
         revision=config.revision,

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from autoj_reward.training.judge.recipe import (
+    JudgeDPOConfig,
     JudgeGRPOConfig,
     JudgeTrainingConfig,
     TrainJudgeConfig,
@@ -32,6 +33,10 @@ def train_judge(config: JudgeTrainingConfig, command: str = "") -> dict[str, Any
         from autoj_reward.training.judge.grpo import train_on_outcomes
 
         return train_on_outcomes(config, command)
+    if isinstance(config, JudgeDPOConfig):
+        from autoj_reward.training.judge.dpo import train_on_pairs
+
+        return train_on_pairs(config, command)
     from autoj_reward.training.judge.sft import train_on_texts
 
     assert isinstance(config, TrainJudgeConfig)
