@@ -192,10 +192,11 @@ def run_training(
 ) -> None:
     """Run `autoj train` in a separate process. Raises EngineError if it fails.
 
-    module: what `python -m` runs in the place of `autoj`, and its first arguments.
+    algorithm: words after `train`. module: what `python -m` runs in the place of `autoj`, and its
+    first arguments.
     """
     flags = [word for override in sets for word in ("--set", override)]
-    words = ["-m", *module, "train", algorithm, "--config", str(base), *flags]
+    words = ["-m", *module, "train", *algorithm.split(), "--config", str(base), *flags]
     if subprocess.run([sys.executable, *words], check=False).returncode:
         raise EngineError(f"the training of {name!r} failed; its messages stand above")
 

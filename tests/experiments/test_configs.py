@@ -20,6 +20,7 @@ from experiments.default_judge.__main__ import DefaultJudgeConfig
 from experiments.faults.attacks import AttacksConfig
 from experiments.faults.chaos import ChaosConfig
 from experiments.faults.plants import PlantsConfig
+from experiments.judge_rl import JudgeRLConfig
 from experiments.learning import LearningConfig
 from experiments.paper.critiques import CritiquesConfig
 from experiments.paper.ranking import RankingConfig
@@ -60,6 +61,7 @@ KINDS: dict[str, type[Block]] = {
     "groups": GroupStudyConfig,
     "shortlist": ShortlistConfig,
     "tie_rules": TieRulesConfig,
+    "judge_rl": JudgeRLConfig,
     "real_judge": RealJudgeConfig,
     "group_peers": GroupPeersConfig,
     "overlap": OverlapConfig,

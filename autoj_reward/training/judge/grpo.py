@@ -19,9 +19,8 @@ from trl import GRPOConfig, GRPOTrainer
 from autoj_reward.errors import ConfigError, InputError
 from autoj_reward.processes import processes
 from autoj_reward.training.common import (
+    adapter_config,
     common_arguments,
-    linear_layers,
-    lora_config,
     require_fit,
     set_own_pad,
     sharded,
@@ -228,7 +227,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
         args=make_arguments(config, steps, limit, list(weights.values())),
         train_dataset=Dataset.from_dict({"prompt": [str(n) for n in range(len(ordered))]}),
         processing_class=tokenizer,
-        peft_config=make_adapter(config, model),
+        peft_config=adapter_config(model, config.lora, "CAUSAL_LM") if config.lora else None,
         callbacks=[held_out],
     )
     trainer.prompts = [question.ids for question in ordered]
@@ -298,21 +297,6 @@ def choose_rewards(config: JudgeGRPOConfig, parts: set[str]) -> dict[str, float]
             f"rewards: none of a weight above 0 looks at the verdicts of {', '.join(sorted(parts))}"
         )
     return weights
-
-
-def make_adapter(config: JudgeGRPOConfig, model: Any) -> Any:
-    """Return PEFT's config of the adapter to train; None trains all weights."""
-    lora = config.lora
-    if lora is None:
-        return None
-    return lora_config(
-        lora.rank,
-        "CAUSAL_LM",
-        alpha=lora.alpha,
-        dropout=lora.dropout,
-        target_modules=linear_layers(model),
-        layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
-    )
 
 
 def make_arguments(
