@@ -25,7 +25,6 @@ from autoj_reward.training.common import (
     dpo_load,
     refuse_bad,
     require_fit,
-    set_own_pad,
 )
 from autoj_reward.training.judge.examples import bad_by_source, schedule
 from autoj_reward.training.judge.held_out import HeldOut
@@ -62,7 +61,6 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
     files = (*config.groups.files, str(config.pairs_file.absolute()))
     run = start_run(config, command, files=files, **config.judge_keys())
     tokenizer = run.tokenizer
-    set_own_pad(tokenizer)
     stop = tokenizer.eos_token_id
     reader = OutputReader(run.judge, run.format, run.tokens, {stop})
     questions = make_questions(
