@@ -298,7 +298,7 @@ def test_a_judge_learns_the_verdicts_that_are_right(tmp_path: Path, writer: Path
     out = tmp_path / "out"
     ties = [entry["tie"] for entry in record["history"] if "tie" in entry]
     assert ties[0] < 0.6 and ties[-1] > 0.8
-    assert record["validation"].keys() >= {"accuracy", "consistency", "parse_rate", "first"}
+    assert record["validation"].keys() >= {"eval_accuracy", "eval_consistency", "eval_first"}
     assert {"reward", "rewards/verdict/mean", "consistency", "parse_rate", "tie"} <= {
         name for entry in record["history"] for name in entry
     }

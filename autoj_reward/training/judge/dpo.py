@@ -25,7 +25,6 @@ from autoj_reward.training.common import (
     dpo_load,
     refuse_bad,
     require_fit,
-    set_own_pad,
 )
 from autoj_reward.training.judge.examples import bad_by_source, schedule
 from autoj_reward.training.judge.held_out import HeldOut
@@ -34,7 +33,7 @@ from autoj_reward.training.judge.pairs import Written, WrittenPair, read_pairs
 from autoj_reward.training.judge.questions import make_questions, report_questions
 from autoj_reward.training.judge.recipe import JudgeDPOConfig
 from autoj_reward.training.judge.rewards import Scorer
-from autoj_reward.training.judge.run import start_run
+from autoj_reward.training.judge.run import last_validation, start_run
 from autoj_reward.training.saving import train_on
 from autoj_reward.types import BadRow
 
@@ -62,7 +61,6 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
     files = (*config.groups.files, str(config.pairs_file.absolute()))
     run = start_run(config, command, files=files, **config.judge_keys())
     tokenizer = run.tokenizer
-    set_own_pad(tokenizer)
     stop = tokenizer.eos_token_id
     reader = OutputReader(run.judge, run.format, run.tokens, {stop})
     questions = make_questions(
@@ -122,7 +120,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
         "left_out": {
             Path(name).name: n for name, n in bad_by_source((*questions.bad, *bad)).items()
         },
-        "validation": held_out.last,
+        "validation": last_validation(trainer),
         "alarms": list(questions.alarms),
     }
     return run.finish(trainer, results)

@@ -42,7 +42,7 @@ from autoj_reward.training.judge.questions import (
 )
 from autoj_reward.training.judge.recipe import JudgeGRPOConfig, output_limit, step_load
 from autoj_reward.training.judge.rewards import Scorer
-from autoj_reward.training.judge.run import start_run
+from autoj_reward.training.judge.run import last_validation, start_run
 from autoj_reward.training.judge.shared_prompts import generate, pack
 from autoj_reward.training.saving import train_on
 
@@ -240,7 +240,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     results = {
         "rows": questions.counts(),
         "left_out": {Path(name).name: n for name, n in bad_by_source(questions.bad).items()},
-        "validation": held_out.last,
+        "validation": last_validation(trainer),
         "alarms": [*questions.alarms, *alarms.raised],
     }
     return run.finish(trainer, results)

@@ -43,8 +43,6 @@ class HeldOut(TrainerCallback):
         tokens. size: prompts in a pass."""
         self.trainer: Any = None
         """The trainer; set once it is built."""
-        self.last: dict[str, float] = {}
-        """Metrics of the last validation."""
         self._questions = [
             question for units in validation.values() for unit in units[:items] for question in unit
         ]
@@ -77,8 +75,13 @@ class HeldOut(TrainerCallback):
             outputs = gather_object(outputs)
             rows = gather_object(rows)
         outputs = outputs[: len(self._questions)]
-        self.last = self._scorer.metrics(outputs)
-        self.trainer.log({f"eval_{name}": value for name, value in self.last.items()})
+        metrics = self._scorer.metrics(outputs)
+        model = self.trainer.model
+        was_training = model.training
+        # TRL adds the metrics of the training so far to what it logs of a model that trains.
+        model.eval()
+        self.trainer.log({f"eval_{name}": value for name, value in metrics.items()})
+        model.train(was_training)
         if state.is_world_process_zero:
             path = self._output / FOLDER / f"step-{state.global_step}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -226,6 +226,11 @@ class JudgeDPOConfig(JudgeTrainingConfig):
         own_keys = {"model", "revision", "format", "wrapper", *self.judge_keys()}
         if twice := sorted(own_keys & self.sample.engine.keys()):
             raise ValueError(f"sample.engine sets {', '.join(twice)}, as other keys here do")
+        if self.sample.max_tokens >= self.max_length:
+            raise ValueError(
+                f"sample.max_tokens {self.sample.max_tokens} leaves no room for a question in "
+                f"max_length {self.max_length}"
+            )
         self.sampled_judge()  # which refuses a key that it does not know
         return self
 

@@ -102,3 +102,12 @@ def load_run(config: JudgeTrainingConfig, command: str = "", **judge: Any) -> Ju
     marks = (thinking.open, thinking.close) if thinking else ()
     tokens = PromptTokenizer(tokenizer, wrapper, marks)
     return JudgeRun(config, judge_config, source, fmt, tokens, command)
+
+
+def last_validation(trainer: Any) -> dict[str, float]:
+    """Return the metrics of the last validation, also of an earlier start; empty without one."""
+    for entry in reversed(trainer.state.log_history):
+        found = {name: value for name, value in entry.items() if name.startswith("eval_")}
+        if found:
+            return found
+    return {}

@@ -30,7 +30,7 @@ from autoj_reward.judge.thinking import CUT
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.thinking import KNOWN_MARKS, opened_at_end
 from autoj_reward.training.judge.examples import bad_by_source
-from autoj_reward.training.judge.outputs import OutputReader
+from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
 from autoj_reward.training.judge.pairs import (
     Choice,
     SampledOutput,
@@ -111,7 +111,7 @@ def sample_pairs(config: JudgeDPOConfig) -> dict[str, Any]:
         scorer = Scorer(scale, expected=False, longest=config.sample.max_tokens)
         margin = config.sample.margin / (scale.high - scale.low)
         choice = choose_pairs(units, outputs, scorer, margin, config.sample.pairs, config.seed)
-        summary = summarise(questions, units, outputs, choice, scorer)
+        summary = summarise(questions, units, outputs, count, choice, scorer)
         summary |= {"judge": spec.name, "pairs_file": str(path)}
         if not choice.pairs:
             raise InputError(explain_no_pair(summary))
@@ -130,8 +130,9 @@ def read_sampled(
 ) -> list[SampledOutput]:
     """Return the outputs of judgements, each read again from the token ids that are trained on.
 
-    Failures of the engine, and outputs that are read otherwise from their ids, are left out.
-    stop: token that ends an output.
+    Failures of the engine are left out. So are outputs that are read otherwise from their ids than
+    they were when the judge was served, as a text whose tokens are not those that were sampled may
+    be. stop: token that ends an output.
     """
     written = []
     for sample, judgement in enumerate(judgements):
@@ -144,14 +145,19 @@ def read_sampled(
     ]
     outputs = []
     readings = reader.read([question] * len(written), id_lists)
-    for (sample, judgement, text, _), read in zip(written, readings, strict=True):
-        labels = {reading.slot: reading.label for reading in judgement.readings}
-        again = {reading.slot: reading.label for reading in read.judgement.readings}
-        if read.parsed and labels != again:
-            continue
-        judged = replace(read.judgement, judge=judgement.judge)
-        outputs.append(SampledOutput(text, sample, replace(read, judgement=judged)))
+    for (sample, judgement, text, ended), read in zip(written, readings, strict=True):
+        served = JudgedOutput(question, text, read.tokens, ended, judgement)
+        if own_verdict(served) == own_verdict(read):
+            judged = replace(read.judgement, judge=judgement.judge)
+            outputs.append(SampledOutput(text, sample, replace(read, judgement=judged)))
     return outputs
+
+
+def own_verdict(output: JudgedOutput) -> dict[str, str] | None:
+    """Return the labels that an output writes by slot, or None without a verdict of its own."""
+    if not output.parsed:
+        return None
+    return {reading.slot: reading.label for reading in output.judgement.readings}
 
 
 def spell_output(
@@ -179,10 +185,14 @@ def summarise(
     questions: Questions,
     units: Sequence[Unit],
     outputs: dict[Place, list[SampledOutput]],
+    count: int,
     choice: Choice,
     scorer: Scorer,
 ) -> dict[str, Any]:
-    """Return what was asked, what the judge wrote, and what was made of it."""
+    """Return what was asked, what the judge wrote, and what was made of it.
+
+    count: outputs that were asked of each question.
+    """
     asked = Counter(question.part for unit in units for question in unit)
     pairs = Counter(pair.question.part for pair in choice.pairs)
     read = [output.read for sampled in outputs.values() for output in sampled]
@@ -195,6 +205,7 @@ def summarise(
     return {
         "questions": dict(asked),
         "outputs": len(read),
+        "outputs_left_out": asked.total() * count - len(read),
         "with_right_and_wrong": dict(choice.with_both),
         "pairs": dict(pairs),
         "pairs_with_unparsed": choice.unparsed,
@@ -214,7 +225,8 @@ def explain_no_pair(summary: dict[str, Any]) -> str:
     shares = ", ".join(f"{name} {value:.3g}" for name, value in summary["metrics"].items())
     return (
         f"no pair of a right and a wrong output: {asked} questions, {summary['outputs']} outputs, "
-        f"{both} questions with both ({shares}). Raise sample.outputs or sample.temperature; for a "
+        f"{both} questions with both, of which {summary['left_out_for_balance']} were left out for "
+        f"the balance of positions ({shares}). Raise sample.outputs or sample.temperature; for a "
         "low parse_rate raise sample.max_tokens, or teach the format first (method: sft)"
     )
 
@@ -230,7 +242,8 @@ def describe_summary(summary: dict[str, Any]) -> str:
         )
     shares = ", ".join(f"{name} {value:.3g}" for name, value in summary["metrics"].items())
     lines += [
-        f"{summary['outputs']} outputs: {shares}",
+        f"{summary['outputs']} outputs: {shares}; {summary['outputs_left_out']} failed or are read "
+        "otherwise from their tokens",
         f"left out: {summary['left_out_for_balance']} pairs so that both positions are right "
         f"equally often, {summary['left_out_unparsed']} whose wrong output has no verdict",
         f"pairs: {summary['pairs_file']}",

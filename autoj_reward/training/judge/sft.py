@@ -18,7 +18,7 @@ from autoj_reward.training.common import (
     with_lora,
 )
 from autoj_reward.training.judge.recipe import TrainJudgeConfig, step_load
-from autoj_reward.training.judge.run import start_run
+from autoj_reward.training.judge.run import last_validation, start_run
 
 
 def train_on_texts(config: TrainJudgeConfig, command: str = "") -> dict[str, Any]:
@@ -67,16 +67,10 @@ def train_on_texts(config: TrainJudgeConfig, command: str = "") -> dict[str, Any
     # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
     with disable_input_dtype_casting(model, active=arguments.bf16):
         train_on(trainer, config.output)
-    validation_entries = [
-        entry for entry in trainer.state.log_history if any(k.startswith("eval_") for k in entry)
-    ]
-    validation = {
-        k: v for k, v in (validation_entries or [{}])[-1].items() if k.startswith("eval_")
-    }
     results = {
         "examples": examples.counts(),
         "left_out": {Path(name).name: n for name, n in bad_by_source(examples.bad).items()},
-        "validation": validation,
+        "validation": last_validation(trainer),
     }
     return run.finish(trainer, results)
 
