@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.training.bigrams import save_writer
+
 ROOT = Path(__file__).parents[2]
 QUERIES = [f"Name river {n}." for n in range(16)]
 
@@ -111,10 +113,15 @@ def has_learned(folder: Path, start: str, kind: Any = None) -> bool:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("config", ["accelerate_fsdp.yaml", "accelerate_ddp.yaml"])
 def test_full_weights_are_trained_and_saved(
-    tmp_path: Path, config: str, qwen: str, policy: str
+    tmp_path: Path, config: str, qwen: str, policy: str, smollm2: Any
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
+    writer = str(save_writer(smollm2, tmp_path / "writer"))
+    grpo = {"method": "grpo", "mix": {"rated": 0, "compared": 1}, "outputs": 2, "max_tokens": 16}
+    grpo |= {"batch_size": 8, "validations": 1}
+    grpo_config = make_judge_config(tmp_path, "judge_grpo", writer, **grpo)
+    grpo_config["data"]["held_out"] = 0.2
     work = [
         ("grpo", make_policy_config(tmp_path, "grpo", qwen)),
         ("rloo", make_policy_config(tmp_path, "rloo", qwen)),
@@ -123,12 +130,14 @@ def test_full_weights_are_trained_and_saved(
             make_policy_config(tmp_path, "dpo", qwen, device_batch_size=1, batch_size=2),
         ),
         ("judge", make_judge_config(tmp_path, "judge", policy, mix={"compared": 0.5})),
+        ("judge-grpo", grpo_config),
         ("scalar", make_judge_config(tmp_path, "scalar", policy)),
     ]
     launch(config, work, tmp_path)
     for name in ("grpo", "rloo", "dpo"):
         assert has_learned(tmp_path / name / "policy", qwen)
     assert has_learned(tmp_path / "judge/judge", policy)
+    assert has_learned(tmp_path / "judge_grpo/judge", writer)
     assert has_learned(tmp_path / "scalar/scalar", policy, AutoModelForSequenceClassification)
 
 

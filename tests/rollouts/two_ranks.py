@@ -66,10 +66,12 @@ def stop_at_step_2(kind: Any, method: str, first: list[bool]) -> None:
 
 def run(recipe: str, config: dict[str, Any]) -> None:
     """One training, whole or from where it was stopped."""
-    if recipe in ("judge", "scalar"):
-        if recipe == "judge":
-            from autoj_reward.training.judge.recipe import TrainJudgeConfig as Kind
+    if recipe in ("judge", "judge-grpo", "scalar"):
+        if recipe != "scalar":
+            from autoj_reward.training.judge.recipe import METHODS
             from autoj_reward.training.judge.train import train_judge as train
+
+            Kind = METHODS[config.get("method", "sft")]
         else:
             from autoj_reward.training.scalar.data import (  # type: ignore[assignment]
                 TrainScalarConfig as Kind,

@@ -23,7 +23,9 @@ FEW = 0.5
 class Alarms:
     """Watch over the last outputs. An alarm is printed when it begins and when it ends."""
 
-    def __init__(self) -> None:
+    def __init__(self, prints: bool = True) -> None:
+        """prints: whether this process prints, as one of several does."""
+        self._prints = prints
         self._recent: deque[JudgedOutput] = deque(maxlen=WINDOW)
         self.active: dict[str, str] = {}
         """Alarms that hold now: name and text."""
@@ -37,10 +39,14 @@ class Alarms:
         for name, text in found.items():
             if name not in self.active:
                 self.raised.append(f"step {step}: {text}")
-                print(f"alarm at step {step}: {text}", file=sys.stderr)
+                self._print(f"alarm at step {step}: {text}")
         for name in self.active.keys() - found.keys():
-            print(f"step {step}: the alarm {name!r} has ended", file=sys.stderr)
+            self._print(f"step {step}: the alarm {name!r} has ended")
         self.active = found
+
+    def _print(self, text: str) -> None:
+        if self._prints:
+            print(text, file=sys.stderr)
 
     def _find(self) -> Iterator[tuple[str, str]]:
         """Yield the name and text of each alarm that the last outputs raise."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from datasets import Dataset
 from peft.helpers import disable_input_dtype_casting
 from transformers import set_seed
@@ -28,7 +29,12 @@ from autoj_reward.training.common import (
 from autoj_reward.training.judge.alarms import Alarms
 from autoj_reward.training.judge.examples import bad_by_source
 from autoj_reward.training.judge.held_out import HeldOut
-from autoj_reward.training.judge.outputs import BatchedLogprobs, JudgedOutput, OutputReader
+from autoj_reward.training.judge.outputs import (
+    BatchedLogprobs,
+    JudgedOutput,
+    OutputReader,
+    gather_outputs,
+)
 from autoj_reward.training.judge.questions import (
     COMPARED,
     PREFERRED,
@@ -81,8 +87,11 @@ class JudgeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
                 prompt_ids, *arguments, **options
             )
             return outputs
-        size = self.args.per_device_train_batch_size
-        return generate(self, prompt_ids, self.generation_config, size), None
+        # TRL repeats each prompt for its outputs, one after the other.
+        repeats = self.num_generations
+        prompts = prompt_ids[::repeats]
+        size = max(1, self.args.per_device_train_batch_size // repeats)
+        return generate(self, prompts, self.generation_config, size, repeats), None
 
     def _get_per_token_logps_and_entropies(
         self,
@@ -98,7 +107,9 @@ class JudgeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         """Return log-probabilities and entropies of the outputs, [rows, tokens]. A prompt is
         computed once for all its outputs in the batch."""
         packed = pack(input_ids, attention_mask, logits_to_keep)
-        if packed is None or compute_aux_loss:
+        # TRL's own pass also has the loss of a mixture's router, and gradients of an entropy bonus.
+        in_loss = compute_aux_loss or getattr(self, "_entropy_bonus_enabled", False)
+        if packed is None or in_loss:
             found: tuple[Any, Any, Any] = super()._get_per_token_logps_and_entropies(
                 model,
                 input_ids,
@@ -122,7 +133,6 @@ class JudgeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
         chosen = logprobs.gather(-1, input_ids[:, -logits_to_keep:, None]).squeeze(-1)
         entropies = None
         if compute_entropy:
-            # Only logged, as TRL's entropy bonus is off by default.
             fixed = logprobs.detach()
             entropies = -(fixed.exp() * fixed).sum(-1)
         return chosen, entropies, None
@@ -166,9 +176,11 @@ class OutcomeRewards:
             questions = [self._questions[int(index)] for index in prompts]
             self._given = completion_ids
             self._outputs = self._reader.read(questions, completion_ids)
-            for name, value in self._scorer.metrics(self._outputs).items():
+            # TRL gathers each metric from all processes, so that all have to log the same ones.
+            outputs = gather_outputs(self._outputs)
+            for name, value in self._scorer.metrics(outputs).items():
                 log_metric(name, value)
-            self._alarms.look(self._outputs, trainer_state.global_step)
+            self._alarms.look(outputs, trainer_state.global_step)
             for name in self._alarms.active:
                 log_metric(f"alarm_{name}", 1.0)
         return self._outputs
@@ -206,7 +218,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
 
     limit = output_limit(config, run.format.thinking is not None)
     scorer = Scorer(run.format.scale, config.expected, limit)
-    alarms = Alarms()
+    alarms = Alarms(prints=PartialState().is_main_process)
     rewards = OutcomeRewards(ordered, reader, scorer, alarms)
     weights = choose_rewards(config, {question.part for question in ordered})
     set_seed(config.seed)

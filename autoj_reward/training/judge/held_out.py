@@ -13,7 +13,7 @@ from typing import Any
 from transformers import GenerationConfig, TrainerCallback
 
 from autoj_reward.io.files import write_jsonl
-from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
+from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader, gather_outputs
 from autoj_reward.training.judge.questions import Question, Unit
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.shared_prompts import generate
@@ -66,14 +66,8 @@ class HeldOut(TrainerCallback):
     def _validate(self, state: Any) -> None:
         if not self._questions:
             return
-        accelerator = self.trainer.accelerator
-        outputs = self._judge_share(accelerator)
-        rows = [make_row(output) for output in outputs]
-        if accelerator.num_processes > 1:
-            from accelerate.utils import gather_object
-
-            outputs = gather_object(outputs)
-            rows = gather_object(rows)
+        outputs = gather_outputs(self._judge_share(self.trainer.accelerator))
+        # Processes judge as many questions each, so that some questions may be judged twice.
         outputs = outputs[: len(self._questions)]
         metrics = self._scorer.metrics(outputs)
         model = self.trainer.model
@@ -85,7 +79,7 @@ class HeldOut(TrainerCallback):
         if state.is_world_process_zero:
             path = self._output / FOLDER / f"step-{state.global_step}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_jsonl(path, rows[: len(self._questions)])
+            write_jsonl(path, [make_row(output) for output in outputs])
 
     def _judge_share(self, accelerator: Any) -> list[JudgedOutput]:
         """Return this process's share of the outputs. Each process has as many, as FSDP requires:

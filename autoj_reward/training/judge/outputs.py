@@ -26,6 +26,7 @@ from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.generative import GenerativeJudge
 from autoj_reward.models.views import Abilities
+from autoj_reward.processes import processes
 from autoj_reward.training.judge.questions import Question
 from autoj_reward.types import Judgement, Usage
 
@@ -181,6 +182,16 @@ class OutputReader:
 
     def _make_judge(self, engine: OutputEngine) -> GenerativeJudge:
         return GenerativeJudge(self.config, self.format, engine, "")
+
+
+def gather_outputs(outputs: list[JudgedOutput]) -> list[JudgedOutput]:
+    """Return the outputs of all processes, in the order of the processes."""
+    if processes() == 1:
+        return outputs
+    from accelerate.utils import gather_object
+
+    gathered: list[JudgedOutput] = gather_object(outputs)
+    return gathered
 
 
 class BatchedLogprobs:

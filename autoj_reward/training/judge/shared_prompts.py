@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -32,28 +31,28 @@ def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
 
 
 def generate(
-    trainer: Any, prompts: Sequence[Sequence[int]], config: GenerationConfig, size: int
+    trainer: Any,
+    prompts: Sequence[Sequence[int]],
+    config: GenerationConfig,
+    size: int,
+    repeats: int = 1,
 ) -> list[list[int]]:
-    """Return an output to each prompt, up to its stop token, by the model in training.
+    """Return outputs to prompts, up to their stop token, by the model in training.
 
-    prompts: token ids; those that are equal stand one after the other. size: different prompts in a
-    pass.
+    prompts: token ids. size: prompts in a pass. repeats: outputs to each prompt, which stand one
+    after the other. All processes give as many prompts, since FSDP has them compute together.
     """
-    groups = [(list(prompt), len(list(rows))) for prompt, rows in groupby(prompts)]
     outputs: list[list[int]] = []
     with _open_model(trainer) as model:
-        for count, rows in groupby(groups, lambda group: group[1]):
-            unique = [prompt for prompt, _ in rows]
-            for start in range(0, len(unique), size):
-                part = unique[start : start + size]
-                outputs += _generate_repeatedly(model, part, count, config)
+        for start in range(0, len(prompts), size):
+            outputs += _generate_repeatedly(model, prompts[start : start + size], repeats, config)
     return outputs
 
 
 def _generate_repeatedly(
     model: Any, prompts: Sequence[Sequence[int]], count: int, config: GenerationConfig
 ) -> list[list[int]]:
-    """Return `count` outputs to each of different prompts."""
+    """Return `count` outputs to each prompt."""
     padded_ids, padded_mask = pad_left(prompts, config.pad_token_id)
     ids = padded_ids.to(model.device)
     mask = padded_mask.to(model.device)
