@@ -132,7 +132,11 @@ def place_of(device: Device, accelerate: str | None, processes: int | None) -> T
 
 def plan(data: Mapping[str, Any], device: Device, place: TrainingDevices) -> list[Row]:
     """Return a row for each engine, and for each trainer that could run the file."""
-    return [*_plan_engines(data, device), *_plan_sampling(data, device), *_plan_trainings(data, place)]
+    return [
+        *_plan_engines(data, device),
+        *_plan_sampling(data, device),
+        *_plan_trainings(data, place),
+    ]
 
 
 def _plan_engines(data: Mapping[str, Any], device: Device, where: str = "") -> Iterator[Row]:

@@ -102,9 +102,7 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
     return Examples(splits[0], splits[1], bad_rows)
 
 
-def schedule(
-    examples: Mapping[str, list[T]], mix: MixConfig, epochs: float, seed: int
-) -> list[T]:
+def schedule(examples: Mapping[str, list[T]], mix: MixConfig, epochs: float, seed: int) -> list[T]:
     """Return the examples in training order, given by part. Each epoch is drawn and shuffled
     anew."""
     rng = random.Random(seed)
