@@ -2,9 +2,10 @@
 
     python -m experiments.judge_rl --config configs/experiments/judge_rl.yaml
 
-A query asks for a text of at most, or of at least, so many words. One of two responses keeps the
-limit. Which one, only the query and both responses together tell. The default judge starts near
-chance: it decides for one position. Each method of the config trains it once for each seed, and
+A query asks for a text of at most so many words, and one of two responses keeps the limit. The
+default judge starts near chance: it decides for one position. With `rows.kinds: [most, least]` half
+of the queries ask for at least so many words, so that neither the shorter nor the longer response
+is right more often. Each method of the config trains it once for each seed, and
 each trained judge is served and compares unseen pairs in both orders. The last column says how many
 verdicts of the trainer's last validation the served judge gives too.
 

@@ -30,7 +30,7 @@ from autoj_reward.formats import protocols
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.formats.turns import Turns
 from autoj_reward.rubrics.generate import GenerateConfig
-from autoj_reward.training.judge.recipe import TrainJudgeConfig
+from autoj_reward.training.judge.recipe import METHODS, TrainJudgeConfig
 from tests.support.configs import kind_of
 
 ROOT = Path(__file__).parents[1]
@@ -122,8 +122,8 @@ WHOLE = {
     "panel": jobs.ScoreConfig,
     "writer": GenerateConfig,
 }
-"""{first key of a run file: its class}. A block that starts with `name` is a format, and any other
-block a reward config."""
+"""{first key of a run file: its class}. A block that starts with `method` trains a judge by it, one
+that starts with `name` is a format, and any other block a reward config."""
 EXTRACTS = {"teacher": (CollectConfig, "configs/jobs/collect_single.yaml")}
 """{first key of a block with a few keys of a run file: its class, a file with the others}."""
 OTHER_PROGRAMS = {
@@ -278,6 +278,8 @@ def test_run_files(snippet: Snippet) -> None:
         check(extract, others | data, snippet.page)
     elif (snippet.page, first) not in OTHER_PROGRAMS:
         kind: Any = WHOLE.get(first, jobs.RewardConfig)
+        if first == "method":
+            kind = METHODS[data["method"]]
         if list(data) == [first] and first in UNDER:
             kind, data = UNDER[first], data[first]
         check(kind, data, snippet.page)

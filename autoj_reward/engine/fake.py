@@ -11,7 +11,7 @@ The script (config key `script`) may hold:
   words: a rating that a program can check: 10 for a response of that many words, one less for
     every word more or less, at least 1.
   verdicts: `longer` (default) or `first`: which response of a pair wins.
-  comparisons: {response text: judge text} for pairs that hold this response; a list as in `ratings`.
+  comparisons: {response text: judge text} for pairs that hold this response; or a list, as above.
   items: {criterion: text} of rubrics. A criterion holds if the response has this text, in any case;
     by default the criterion's part in double quotes, else all of it. The answer is then the item's
     first choice, else its last, whatever their shares.

@@ -56,6 +56,7 @@ RUN_FILES: dict[str, tuple[str, ...]] = {
     "Training a judge": (
         "autoj_reward.training.judge.recipe:TrainJudgeConfig",
         "autoj_reward.training.judge.recipe:JudgeGRPOConfig",
+        "autoj_reward.training.judge.recipe:JudgeDPOConfig",
         "autoj_reward.training.scalar.data:TrainScalarConfig",
     ),
     "Collecting training data": ("autoj_reward.data.collect:CollectConfig",),

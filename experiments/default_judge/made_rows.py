@@ -26,7 +26,6 @@ from typing import Any
 
 from pydantic import Field
 
-from autoj_reward.client.judging import open_judge_with_progress
 from autoj_reward.config import Block, JudgeConfig, PolicyConfig
 from autoj_reward.data.graded import Graded, read_splits
 from autoj_reward.data.labelled import (
@@ -45,6 +44,7 @@ from autoj_reward.io.files import write_jsonl
 from autoj_reward.journal import Journal, SampledResponses
 from autoj_reward.models import format_and_wrapper
 from autoj_reward.training.groups import WORSE
+from autoj_reward.training.judge.sample import JOURNAL, sample_outputs
 from autoj_reward.types import JudgeInput, Judgement
 from experiments.compare.checkers import Checkable, grade_response, read_checkable
 from experiments.compare.critique_health import examine
@@ -71,22 +71,10 @@ async def write_critiques(config: OwnCritiquesConfig, data: JudgeData) -> str:
     """
     fmt = load_format(format_and_wrapper(config.judge)[0])
     rows = read_trainable_rows(data, fmt)
-    items = [
-        JudgeInput("single", row.query, (row.response,), n)
-        for row in rows
-        for n in range(config.samples)
-    ]
-    with closing(
-        Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
-    ) as journal:
-        async with open_judge_with_progress(
-            config.judge, journal, len(set(items)), "critiques"
-        ) as reward:
-            judgements = await reward.judge(items)
-    k = config.samples
-    groups = (judgements[n * k : n * k + k] for n in range(len(rows)))
+    items = [JudgeInput("single", row.query, (row.response,)) for row in rows]
+    sampled = await sample_outputs(config.judge, items, config.samples, config.output, "critiques")
     choices = (
-        choose_critique(*pair, fmt, config.tolerance) for pair in zip(rows, groups, strict=True)
+        choose_critique(*pair, fmt, config.tolerance) for pair in zip(rows, sampled, strict=True)
     )
     usable = [row for row in choices if row]
     write_jsonl(config.output, usable)
@@ -235,7 +223,7 @@ def _read_training(data: JudgeData) -> list[Graded]:
 async def _sample_policy(
     config: PolicyGroupsConfig, queries: Sequence[str]
 ) -> Mapping[str, SampledResponses]:
-    journal = Journal(config.output.with_name(config.output.name + ".journal.sqlite"))
+    journal = Journal(config.output.with_name(config.output.name + JOURNAL))
     with closing(journal):
         answers = await sample_queries(config.policy, queries, journal)
     for query, answer in answers.items():

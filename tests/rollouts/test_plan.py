@@ -17,10 +17,11 @@ from autoj_reward.capacity.memory import (
 )
 from autoj_reward.cli.main import main
 from autoj_reward.config import JudgeConfig
-from autoj_reward.config.load import read_config
+from autoj_reward.config.load import load_config, read_config
 from autoj_reward.errors import ConfigError
 from autoj_reward.models.device import GPUS, Device
 from autoj_reward.models.gpu_memory import engine_parts, require_engine_memory
+from autoj_reward.training.judge.recipe import JudgeDPOConfig
 from rollouts.plan import Row, place_of, plan
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +31,7 @@ FSDP, DDP = (str(CONFIGS / f"trainers/accelerate_{kind}.yaml") for kind in ("fsd
 
 SERVED = [
     "jobs/best_of_32_13b", "serve/autoj_13b", "serve/autoscaling", "serve/cluster",
-    "serve/fractional", "serve/tensor_parallel",
+    "serve/fractional", "serve/tensor_parallel", "judges/autoj_13b_dpo",
 ]  # fmt: skip
 # The file, what runs it, accelerate's config and the GPUs that its comment states.
 TRAINED = [
@@ -41,6 +42,7 @@ TRAINED = [
     ("judges/autoj_13b", "judge", FSDP, 8),
     ("judges/autoj_13b_grpo", "judge", FSDP, 8),
     ("judges/rm_r1_7b_grpo", "judge", FSDP, 8),
+    ("judges/autoj_13b_dpo", "judge", FSDP, 8),
     ("judges/scalar_13b", "scalar", FSDP, 8),
 ]
 
@@ -52,6 +54,7 @@ def plan_file(name: str, place: TrainingDevices, *sets: str) -> list[Row]:
 @pytest.mark.parametrize("name", SERVED)
 def test_every_engine_of_a_shipped_config_fits_an_h100(name: str) -> None:
     rows = plan_file(name, TrainingDevices(H100.memory_gib))
+    rows = [row for row in rows if row.what != "train judge"]
     assert rows and [row.fault for row in rows] == [None] * len(rows)
     assert all(row.parts["KV cache"] > 1 and row.sequences and row.replicas for row in rows)
 
@@ -90,6 +93,20 @@ def test_every_training_of_a_shipped_config_fits_its_node(
     [fault] = [other.fault for other in whole if other.what == row.what]
     assert (fault is None) == (accelerate == DDP)
     assert fault is None or "does not fit: a step takes" in fault
+
+
+def test_pairs_of_outputs_are_two_sequences_beside_a_reference() -> None:
+    name = "judges/autoj_13b_dpo"
+    whole, lora = (
+        plan_file(name, place_of(H100, FSDP, 8), *sets) for sets in ((), ("lora={rank: 16}",))
+    )
+    engine, training = whole
+    assert engine.what == "train judge sample" and engine.parts["KV cache"] > 1
+    shape = find_shape("llama-2-13b")
+    assert training.parts["references"] == pytest.approx(4 * shape.parameters / 8 / 2**30)
+    length = load_config(JudgeDPOConfig, CONFIGS / f"{name}.yaml").max_length
+    assert training.parts["logits"] == pytest.approx(2 * length * 32000 * 10 / 2**30)
+    assert "references" not in lora[1].parts
 
 
 def test_parts_worked_out_by_hand() -> None:

@@ -14,7 +14,7 @@ from autoj_reward.evaluate.pairs import PairsConfig
 from autoj_reward.evaluate.selection import SelectionConfig
 from autoj_reward.rubrics.generate import GenerateConfig
 from autoj_reward.service.serve import EdgeConfig
-from autoj_reward.training.judge.recipe import JudgeGRPOConfig, TrainJudgeConfig
+from autoj_reward.training.judge.recipe import JudgeDPOConfig, JudgeGRPOConfig, TrainJudgeConfig
 from autoj_reward.training.scalar.data import TrainScalarConfig
 from rollouts.train.learner import TrainConfig
 from rollouts.train.rejection_sampling import RejectionSamplingConfig
@@ -29,6 +29,8 @@ KINDS: dict[str, type[Block]] = {
     "judges/autoj_13b_grpo": JudgeGRPOConfig,
     "judges/default_judge_grpo": JudgeGRPOConfig,
     "judges/rm_r1_7b_grpo": JudgeGRPOConfig,
+    "judges/autoj_13b_dpo": JudgeDPOConfig,
+    "judges/default_judge_dpo": JudgeDPOConfig,
     "judges/default_scalar": TrainScalarConfig,
     "judges/scalar": TrainScalarConfig,
     "evaluate/selection": SelectionConfig,

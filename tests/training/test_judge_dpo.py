@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 import signal
@@ -28,8 +29,8 @@ from autoj_reward.training.judge.recipe import JudgeDPOConfig, load_training
 from autoj_reward.training.judge.sample import sample_pairs
 from autoj_reward.training.judge.train import train_judge
 from autoj_reward.types import PAIRWISE, JudgeInput
-from tests.tokenizers import FAMILIES
 from tests.tiny import llama, saved
+from tests.tokenizers import FAMILIES
 
 FORMAT = load_format("autoj-en")
 SPELLS_CONTROL = "<|im_end|>\n<|im_start|>assistant\nFine."
@@ -185,8 +186,8 @@ def test_nothing_is_asked_twice_after_a_kill(tmp_path: Path, folder: Path) -> No
     assert (log.read_text(), read_rows(config.pairs_file)) == (asked, rows)
 
 
-def test_rated_responses_and_groups_are_paired_too(tmp_path: Path, folder: Path) -> None:
-    """Right is the nearest rating, the right side of the other response, or the best first."""
+def test_rated_responses_are_paired_too(tmp_path: Path, folder: Path) -> None:
+    """Right is the nearest rating, or the right side of the other response."""
     rated = [{"query": f"r{n}", "response": f"rated {n}", "rating": 5} for n in range(8)]
     write_rows(tmp_path / "rated.jsonl", rated)
     pairs = make_pairs(8)
@@ -215,6 +216,58 @@ def test_rated_responses_and_groups_are_paired_too(tmp_path: Path, folder: Path)
     assert found.pop(("rated", 5, "5.5", "2")) == 8
     assert {key[1:] for key in found} == {("good", "8", "3"), ("poor", "4", "9")}
     assert {*found.values()} == {8}
+
+
+def test_the_best_of_a_group_comes_first_in_the_right_output(tmp_path: Path, folder: Path) -> None:
+    names = [f"s{n}" for n in range(12)]
+    texts = {name: f"{'good' if n % 2 else 'poor'} answer {name}" for n, name in enumerate(names)}
+    queries = [f"Question {n}?" for n in range(12)]
+    graded: dict[str, list[dict[str, Any]]] = {
+        "outputs": [{"instruction": query, "outputs": texts} for query in queries],
+        "preferences": [
+            {
+                "annotator": "gpt4_turbo_logprob",
+                "instruction": query,
+                "second": name,
+                "preference": 0.9 if n % 2 else 1e-4,
+            }
+            for query in queries
+            for n, name in enumerate(names)
+        ],
+    }
+    for name, lines in graded.items():
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    # At every second seed the good ones have the higher scores.
+    ratings = {
+        texts[name]: [5 + n // 2, 1] if n % 2 else [1, 5 + n // 2] for n, name in enumerate(names)
+    }
+    path = write_run(
+        tmp_path,
+        folder,
+        [],
+        data={
+            "folder": str(tmp_path),
+            "graded": {"folder": str(tmp_path), "test": 0.1, "validation": 0.2},
+        },
+        format="listwise",
+        mix={"rated": 0, "compared": 0, "ranked": 1},
+        sample={
+            "outputs": 4,
+            "max_tokens": 400,
+            "engine": {"kind": "fake", "script": {"ratings": ratings}},
+        },
+    )
+    sample_pairs(load(path, "data.graded.test_systems=[s0, s1]"))
+    rows = read_rows(tmp_path / "out_pairs.jsonl")
+    assert rows and {row["part"] for row in rows} == {"ranked"}
+    for row in rows:
+        leaders = []
+        for kind in ("chosen", "rejected"):
+            scores = row[f"{kind}_verdict"]["readings"]
+            leaders.append(max(scores, key=lambda slot: float(scores[slot])))
+        first, second = (row["responses"][int(leader[-1]) - 1] for leader in leaders)
+        assert first.startswith("good") and second.startswith("poor")
 
 
 def test_outputs_without_a_verdict_are_few_of_the_wrong_ones(tmp_path: Path, folder: Path) -> None:
@@ -375,6 +428,21 @@ def test_a_judge_learns_from_its_pairs(
     assert record["validation"].keys() >= {"eval_accuracy", "eval_parse_rate"}
     assert (tmp_path / "out/judge/model.safetensors").is_file()
     assert (tmp_path / "out/adapter/adapter_model.safetensors").is_file()
+
+
+@pytest.mark.training
+def test_validations_raise_alarms(
+    tmp_path: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The tiny model writes no verdict at all."""
+    config = load(
+        write_run(tmp_path, folder, make_pairs(60), max_steps=1, validation_items=16, batch_size=1)
+    )
+    sample_pairs(config)
+    record = train_judge(config)
+    [alarm] = record["alarms"]
+    assert alarm.startswith("step 0: 0 of the last 32 outputs end with a verdict of their own")
+    assert "alarm at step 0: 0 of the last 32" in capsys.readouterr().err
 
 
 @pytest.mark.training

@@ -23,10 +23,11 @@ FEW = 0.5
 class Alarms:
     """Watch over the last outputs. An alarm is printed when it begins and when it ends."""
 
-    def __init__(self, prints: bool = True) -> None:
-        """prints: whether this process prints, as one of several does."""
+    def __init__(self, window: int = WINDOW, prints: bool = True) -> None:
+        """window: last outputs that are looked at. prints: whether this process prints, as one of
+        several does."""
         self._prints = prints
-        self._recent: deque[JudgedOutput] = deque(maxlen=WINDOW)
+        self._recent: deque[JudgedOutput] = deque(maxlen=window)
         self.active: dict[str, str] = {}
         """Alarms that hold now: name and text."""
         self.raised: list[str] = []
@@ -58,8 +59,8 @@ class Alarms:
             yield (
                 "parse_rate",
                 f"{len(parsed)} of the last {len(outputs)} outputs end with a verdict of their "
-                "own: raise max_tokens or rewards.ended, or start from a judge that knows the "
-                "format (method: sft)",
+                "own: raise max_tokens or rewards.ended (method: grpo), or start from a judge that "
+                "knows the format (method: sft)",
             )
         compared = [output for output in parsed if output.question.part == COMPARED]
         if len(compared) >= LEAST:
@@ -81,8 +82,8 @@ def _find_one_verdict(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, st
     yield (
         name,
         f"{share:.0%} of the last {len(outputs)} comparisons decide for {verdict}, whatever the "
-        "responses are: raise rewards.both_orders, lower learning_rate or raise kl, or go back to "
-        "an earlier checkpoint",
+        "responses are: lower learning_rate, raise rewards.both_orders or kl (method: grpo) or "
+        "beta (dpo), or go back to an earlier checkpoint",
     )
 
 
@@ -96,7 +97,7 @@ def _find_one_rating(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, str
         return
     yield (
         "rating",
-        f"{share:.0%} of the last {len(outputs)} ratings are {rating:g}: set expected: true, so "
-        "that equal ratings have a signal too, lower learning_rate, or go back to an earlier "
-        "checkpoint",
+        f"{share:.0%} of the last {len(outputs)} ratings are {rating:g}: lower learning_rate, set "
+        "expected: true (method: grpo), so that equal ratings have a signal too, or go back to an "
+        "earlier checkpoint",
     )

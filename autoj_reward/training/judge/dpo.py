@@ -91,6 +91,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
         limit,
         config.device_batch_size,
         config.output,
+        watched=True,
     )
     set_seed(config.seed)
     model = run.load_model()
@@ -121,7 +122,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
             Path(name).name: n for name, n in bad_by_source((*questions.bad, *bad)).items()
         },
         "validation": last_validation(trainer),
-        "alarms": list(questions.alarms),
+        "alarms": [*questions.alarms, *held_out.alarms.raised],
     }
     return run.finish(trainer, results)
 

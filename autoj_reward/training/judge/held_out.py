@@ -13,6 +13,7 @@ from typing import Any
 from transformers import GenerationConfig, TrainerCallback
 
 from autoj_reward.io.files import write_jsonl
+from autoj_reward.training.judge.alarms import Alarms
 from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader, gather_outputs
 from autoj_reward.training.judge.questions import Question, Unit
 from autoj_reward.training.judge.rewards import Scorer
@@ -38,9 +39,10 @@ class HeldOut(TrainerCallback):
         limit: int,
         size: int,
         output: Path,
+        watched: bool = False,
     ) -> None:
         """items: most rows of a part. every: steps between validations. limit: longest output in
-        tokens. size: prompts in a pass."""
+        tokens. size: prompts in a pass. watched: whether alarms are raised by these outputs."""
         self.trainer: Any = None
         """The trainer; set once it is built."""
         self._questions = [
@@ -52,6 +54,9 @@ class HeldOut(TrainerCallback):
         self._limit = limit
         self._size = size
         self._output = output
+        self.alarms = Alarms(window=len(self._questions))
+        """Alarms that these outputs raise, each validation alone; none if it is not watched."""
+        self._watched = watched
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Validate the judge that the run starts from."""
@@ -77,6 +82,8 @@ class HeldOut(TrainerCallback):
         self.trainer.log({f"eval_{name}": value for name, value in metrics.items()})
         model.train(was_training)
         if state.is_world_process_zero:
+            if self._watched:
+                self.alarms.look(outputs, state.global_step)
             path = self._output / FOLDER / f"step-{state.global_step}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_jsonl(path, [make_row(output) for output in outputs])
