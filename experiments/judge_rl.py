@@ -38,10 +38,16 @@ from autoj_reward.io.files import write_jsonl, write_text
 from autoj_reward.journal import Journal
 from autoj_reward.training.judge.held_out import FOLDER
 from autoj_reward.types import PAIRWISE, JudgeInput, Verdict
-from experiments.compare.panel import Answers, ask
+from experiments.compare.panel import Answers
+from experiments.compare.panel import ask as ask_judge
 from experiments.study import Study, StudyConfig, run_training, study_command
 from experiments.tables import report, tabled
 
+ASKS = ("Describe", "Write about", "Think of", "Tell something of")
+READERS = (
+    "Anna", "Ben", "Clara", "David", "Emma", "Felix", "Greta", "Hugo", "Ida", "Jonas", "Klara",
+    "Leo", "Mara", "Nils", "Olga", "Paul", "Rosa", "Simon", "Thea", "Viktor",
+)  # fmt: skip
 TOPICS = (
     "the sea", "a market", "an old clock", "the moon", "a small garden", "a train", "winter",
     "a library", "a bridge", "bread",
@@ -128,8 +134,9 @@ def make_pairs(count: int, config: RowsConfig, rng: random.Random) -> Iterator[P
         right, wrong = (short, long) if kind == "most" else (long, short)
         label = rng.randrange(2)
         first, second = (right, wrong) if label == 0 else (wrong, right)
+        ask, topic, reader = (rng.choice(part) for part in (ASKS, TOPICS, READERS))
         yield {
-            "query": f"Describe {rng.choice(TOPICS)} in at {kind} {limit} words.",
+            "query": f"{ask} {topic} for {reader} in at {kind} {limit} words.",
             "response_1": first,
             "response_2": second,
             "label": label,
@@ -185,7 +192,7 @@ def measure(config: JudgeRLConfig, name: str, folder: Path | None) -> dict[str, 
         update={"model": model, "format": config.start.get("format", "auto")}
     )
     with closing(Journal(config.output / "journal.sqlite")) as journal:
-        answers = asyncio.run(ask(judge, journal, [*inputs, *logged_inputs]))
+        answers = asyncio.run(ask_judge(judge, journal, [*inputs, *logged_inputs]))
     same = [
         read_verdict(answers, item) == (row["verdict"] and Verdict(row["verdict"]))
         for item, row in zip(logged_inputs, logged, strict=True)

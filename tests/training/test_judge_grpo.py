@@ -280,7 +280,9 @@ def test_a_prompt_is_computed_once_for_all_its_outputs(smollm2: Any) -> None:
         for n, (prompt, output) in enumerate(zip(rows, outputs, strict=True)):
             alone = model(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
             assert torch.allclose(found[n, : len(output)], alone, atol=1e-4)
-        config = GenerationConfig(max_new_tokens=6, do_sample=False, pad_token_id=0, eos_token_id=2)
+        config = GenerationConfig(
+            max_new_tokens=6, do_sample=False, pad_token_id=0, eos_token_id=[2]
+        )
         together = _generate_repeatedly(model, prompts, 2, config)
         alone_texts = [_generate_repeatedly(model, [prompt], 1, config)[0] for prompt in prompts]
     assert together == [text for text in alone_texts for _ in range(2)]

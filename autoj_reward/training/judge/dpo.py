@@ -62,7 +62,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
     run = start_run(config, command, files=files, **config.judge_keys())
     tokenizer = run.tokenizer
     stop = tokenizer.eos_token_id
-    reader = OutputReader(run.judge, run.format, run.tokens, {stop})
+    reader = OutputReader(run.judge, run.format, run.tokens, run.stop_ids)
     questions = make_questions(
         config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
     )

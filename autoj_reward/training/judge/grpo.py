@@ -209,7 +209,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     logprobs = None
     if config.expected:
         logprobs = BatchedLogprobs(tokenizer.pad_token_id, config.device_batch_size)
-    reader = OutputReader(run.judge, run.format, run.tokens, {tokenizer.eos_token_id}, logprobs)
+    reader = OutputReader(run.judge, run.format, run.tokens, run.stop_ids, logprobs)
     questions = make_questions(
         config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
     )
@@ -243,6 +243,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
         callbacks=[held_out],
     )
     trainer.prompts = [question.ids for question in ordered]
+    trainer.generation_config.eos_token_id = list(run.stop_ids)
     held_out.trainer = trainer
     if logprobs:
         logprobs.trainer = trainer

@@ -100,7 +100,7 @@ class HeldOut(TrainerCallback):
             max_new_tokens=self._limit,
             do_sample=False,
             pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=tokenizer.eos_token_id,
+            eos_token_id=list(self._reader.stop_ids),
         )
         prompts = [question.ids for question in share]
         return self._reader.read(share, generate(self.trainer, prompts, config, self._size))

@@ -147,7 +147,7 @@ class OutputReader:
         self.config = config
         self.format = fmt
         self._tokens = tokens
-        self._stop_ids = frozenset(stop_ids)
+        self.stop_ids = frozenset(stop_ids)
         self._logprobs = logprobs
 
     def prompting_judge(self) -> GenerativeJudge:
@@ -171,7 +171,7 @@ class OutputReader:
         return await asyncio.gather(*work)
 
     async def _read_one(self, question: Question, ids: tuple[int, ...]) -> JudgedOutput:
-        ended = bool(ids) and ids[-1] in self._stop_ids
+        ended = bool(ids) and ids[-1] in self.stop_ids
         read_logprobs = self._logprobs.read if self._logprobs else None
         engine = OutputEngine(self._tokens, self.config.max_model_len, ids, ended, read_logprobs)
         judgement = await self._make_judge(engine).judge(question.item)

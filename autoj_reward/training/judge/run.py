@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,24 @@ class JudgeRun:
     def tokenizer(self) -> Any:
         """The Hugging Face tokenizer."""
         return self.tokens.tokenizer
+
+    @cached_property
+    def stop_ids(self) -> tuple[int, ...]:
+        """Tokens that end an output when the judge is served: the tokenizer's end of sequence, and
+        those of the model's generation config."""
+        from transformers import GenerationConfig
+
+        found = {self.tokenizer.eos_token_id}
+        try:
+            config = GenerationConfig.from_pretrained(
+                self.source.path, revision=self.config.revision
+            )
+        except OSError:
+            # Not every model has such a file.
+            return tuple(found)
+        ends = config.eos_token_id
+        found.update(ends if isinstance(ends, list) else [] if ends is None else [ends])
+        return tuple(sorted(found))
 
     def load_model(self, attention: str = "sdpa") -> Any:
         """Return the weights to train, without an adapter."""

@@ -6,7 +6,7 @@ several outputs to each prompt, so most of a step would go into computing prompt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -39,8 +39,8 @@ def generate(
 ) -> list[list[int]]:
     """Return outputs to prompts, up to their stop token, by the model in training.
 
-    prompts: token ids. size: prompts in a pass. repeats: outputs to each prompt, which stand one
-    after the other. All processes give as many prompts, since FSDP has them compute together.
+    prompts: token ids. config: has a list of stop tokens. size: prompts in a pass. repeats: outputs
+    to each prompt, which stand one after the other. All processes give as many prompts, since FSDP has them compute together.
     """
     outputs: list[list[int]] = []
     with _open_model(trainer) as model:
@@ -74,8 +74,7 @@ def _generate_repeatedly(
         generation_config=config,
         **options,
     )
-    stop = config.eos_token_id
-    return [_cut_after(row, stop) for row in whole[:, ids.shape[1] :].tolist()]
+    return [_cut_after(row, config.eos_token_id) for row in whole[:, ids.shape[1] :].tolist()]
 
 
 @contextmanager
@@ -99,11 +98,12 @@ def _open_model(trainer: Any) -> Iterator[Any]:
     trainer.model.train(was_training)
 
 
-def _cut_after(ids: Sequence[int], stop: int) -> list[int]:
+def _cut_after(ids: list[int], stops: Collection[int]) -> list[int]:
     """Return token ids up to the first stop token, with it."""
-    if stop in ids:
-        return list(ids[: ids.index(stop) + 1])
-    return list(ids)
+    for place, token in enumerate(ids):
+        if token in stops:
+            return ids[: place + 1]
+    return ids
 
 
 def pack(ids: Tensor, mask: Tensor, keep: int) -> Packed | None:
