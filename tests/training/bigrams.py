@@ -15,13 +15,15 @@ DECISION = "So, the final decision is "
 DECISIONS = tuple(DECISION + label for label in ("Response 1", "Response 2", "Tie"))
 LOGIT = 4.0
 """Weight of a next token; the norm before the head makes some 22 of it."""
+FEATURE = 0.3
+"""Weight of a token's own feature in the blocks."""
 
 
 def save_writer(tokenizer: Any, folder: Path, texts: Sequence[str] = DECISIONS) -> Path:
     """Save a tiny Llama that answers every chat prompt with one of the texts, then ends.
 
-    Its blocks add nothing to begin with, so that a token alone decides what follows it. No token
-    may stand twice in the texts with different followers.
+    Its blocks add nothing to begin with, so that a token alone decides what follows it, and an
+    adapter learns fast. No token may stand twice in the texts with different followers.
     """
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "?"}], add_generation_prompt=True, tokenize=True
@@ -33,18 +35,21 @@ def save_writer(tokenizer: Any, folder: Path, texts: Sequence[str] = DECISIONS) 
         for token, follower in pairwise(path):
             followers.setdefault(token, set()).add(follower)
     model = llama(tokenizer)
-    assert len(followers) <= model.config.hidden_size
+    tokens = sorted({follower for nexts in followers.values() for follower in nexts})
+    assert len(followers) + len(tokens) <= model.config.hidden_size
     with torch.no_grad():
         for block in model.model.layers:
             block.self_attn.o_proj.weight.zero_()
             block.mlp.down_proj.weight.zero_()
-            # An adapter of down_proj has something to read, so that a few steps change the texts.
-            block.mlp.gate_proj.weight.mul_(20)
-            block.mlp.up_proj.weight.mul_(20)
+            # Each token has a feature of its own, from which an adapter learns what should follow it.
+            for weight in (block.mlp.gate_proj.weight, block.mlp.up_proj.weight):
+                weight.copy_(FEATURE * torch.eye(*weight.shape))
         model.model.embed_tokens.weight.zero_()
         model.lm_head.weight.zero_()
         for place, (token, nexts) in enumerate(followers.items()):
             model.model.embed_tokens.weight[token, place] = 1
             for follower in nexts:
                 model.lm_head.weight[follower, place] = LOGIT
+        for place, token in enumerate(tokens, len(followers)):
+            model.lm_head.weight[token, place] = LOGIT
     return saved(model, tokenizer, folder)

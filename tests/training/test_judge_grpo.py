@@ -55,7 +55,7 @@ def write_run(folder: Path, model: Path, pairs: Sequence[dict[str, Any]], **chan
         "output": str(folder / "out"),
         "data": {"compared": ["pairs.jsonl"], "held_out": 0.3},
         "mix": {"rated": 0, "compared": 1},
-        "lora": {"rank": 4, "alpha": 8},
+        "lora": {"rank": 16, "alpha": 32},
         "outputs": 4,
         "max_tokens": 16,
         "max_length": 512,
@@ -293,21 +293,20 @@ def test_a_prompt_is_computed_once_for_all_its_outputs(smollm2: Any) -> None:
 def test_a_judge_learns_the_verdicts_that_are_right(tmp_path: Path, writer: Path) -> None:
     """Ties are right everywhere, which needs no reading: from a third of its verdicts to most."""
     rows = [row | {"label": 2} for row in PAIRS]
-    path = write_run(
-        tmp_path, writer, rows, max_steps=15, epochs=9, validations=1, learning_rate=0.003
-    )
+    change = {"max_steps": 8, "epochs": 9, "validations": 1, "learning_rate": 0.003}
+    path = write_run(tmp_path, writer, rows, trainer={"logging_steps": 1}, **change)
     record = train_judge(load_training(path))
     out = tmp_path / "out"
     ties = [entry["tie"] for entry in record["history"] if "tie" in entry]
-    assert ties[0] < 0.6 and ties[-1] > 0.8
-    assert record["validation"].keys() >= {"eval_accuracy", "eval_consistency", "eval_first"}
+    assert ties[0] < 0.8 and ties[-1] > 0.9
+    assert record["validation"]["eval_accuracy"] == record["validation"]["eval_tie"] == 1
     assert {"reward", "rewards/verdict/mean", "consistency", "parse_rate", "tie"} <= {
         name for entry in record["history"] for name in entry
     }
     assert record["rows"]["training"]["compared"] + record["rows"]["validation"]["compared"] == 16
     assert (out / "judge/model.safetensors").is_file()
     assert any((out / "logs").iterdir())
-    text = (out / "validation/step-15.jsonl").read_text("utf-8")
+    text = (out / "validation/step-8.jsonl").read_text("utf-8")
     logged = [json.loads(line) for line in text.splitlines()]
     assert len(logged) == 2 * record["rows"]["validation"]["compared"]
     assert not record["alarms"] or "labels are tie" in record["alarms"][0]
