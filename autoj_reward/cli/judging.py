@@ -70,7 +70,7 @@ def score(
 
     require_separate_output((source, config), output)
     checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict)
-    spec = judge_spec(checked.judge).limited(checked.max_usd)
+    spec = judge_spec(checked.judge).limited(checked.max_usd, checked.panel)
     if rubric := checked.rubric:
         return _score_rubrics(spec, rubric, checked, source, output, strict)
     panel = build_panel(spec, checked.panel, checked.reduce, "rating")
