@@ -29,7 +29,7 @@ OF_THE_RUN = {
     "versions",
 }
 """Keys whose values differ in every run."""
-FINGERPRINT = re.compile(r"(default:(?:autoj-en|rubric-item)):[0-9a-f]{16}")
+FINGERPRINT = re.compile(r"(default:(?:autoj-en|rubric-item|scalar)):[0-9a-f]{16}")
 FAKE = ["--set", "judge.kind=fake"]
 DRAWN = [*FAKE, "--set", "bootstrap=20"]
 GRADED = [*DRAWN, "--set", "grader.kind=fake"]
@@ -115,6 +115,13 @@ sources: [{path: ./chosen.jsonl, name: synthetic_gptj}]
 output: {folder}/out
 near_duplicate: null
 """
+JUDGES = """
+bootstrap: 20
+judges:
+  written: {judge: {kind: fake}, view: rating}
+  compares: {judge: {kind: fake, max_tokens: 300}, protocol: pairwise}
+  scalar: {judge: {kind: fake, format: scalar}}
+"""
 INPUTS = {
     "s.jsonl": SINGLES,
     "p.jsonl": PAIRS,
@@ -129,6 +136,7 @@ INPUTS = {
     "judge.yaml": JUDGE,
     "job.yaml": JOB,
     "collect.yaml": COLLECT,
+    "judges.yaml": JUDGES,
 }
 JOB_FILES = ["out/selections.jsonl", "out/judgements.jsonl", "out/summary.json"]
 RESULT = ["o.json", "o.rows.jsonl"]
@@ -183,6 +191,12 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
         "evaluate pairs --data {folder}/llmbar.jsonl --json {folder}/o.json "
         "--set protocol=pointwise",
         DRAWN,
+        RESULT,
+    ),
+    "judges": (
+        "evaluate judges --data {folder}/eval_p.jsonl --json {folder}/o.json "
+        "--config {folder}/judges.yaml",
+        [],
         RESULT,
     ),
 }
