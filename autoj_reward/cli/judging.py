@@ -324,6 +324,7 @@ def _judge(
         total=total,
         scored_by=method,
         vote=spec.asks.vote,
+        panel=panel is not None,
         files=(output + SUMMARY,),
     )
     tracked = tracking(config.track, output, config)

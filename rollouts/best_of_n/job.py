@@ -134,10 +134,11 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
         job.output,
         job.output / "summary.json",
         command="autoj best-of-n",
-        total=counts.expected,
+        total=counts.expected // job.judges,
         journal=config.journal,
         scored_by=scored_by,
         vote=job.judge.asks.vote,
+        panel=job.panel is not None,
         files=[job.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:
