@@ -74,11 +74,11 @@ def test_best_of_n_chooses_by_the_vote(tmp_path: Path) -> None:
     assert rows[1]["panel"] == {"judge": 9.0, "near": 10.0, "far": 8.0}
     assert "panel" not in rows[3]
     assert (output / "report.html").is_file()
-    run = Run(output)
+    watched = Run(output)
     try:
-        assert run.panel and run.total() == 4
+        assert watched.panel and watched.total() == 4
     finally:
-        run.close()
+        watched.close()
 
 
 def test_a_watched_panel_is_shown_judge_by_judge(tmp_path: Path) -> None:
