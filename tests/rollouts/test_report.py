@@ -463,6 +463,10 @@ def test_a_job_of_comparisons_shows_its_matrix_at_the_width_of_a_phone(tmp_path:
         metrics = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
         page._call("Emulation.setDeviceMetricsOverride", width=400, **metrics)
         assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        # The matrix stands among the charts, and a card is no taller than what is in it.
+        card = "document.querySelector('#plots > .card:has(.heat)')"
+        assert page.run(f"getComputedStyle({card}).order") == "-1"
+        assert page.run(f"{card}.getBoundingClientRect().height") < 300
         assert page.problems == []
     finally:
         page.close()
