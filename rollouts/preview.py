@@ -3,20 +3,23 @@
     autoj preview --config configs/trainers/grpo.yaml --response "I do not know."
 
 For the first rows of a run file it prints each prompt of the judge, the judge's text, what is read
-at the slots, and the reward. The judge is the one of the run file. Nothing is written.
+at the slots, and the reward. The judge is the one of the run file; the judges of a panel are shown
+one after the other. Nothing is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from autoj_reward.config import (
+    JUDGE,
     BestOfNConfig,
     Block,
+    PanelJudge,
     RewardConfig,
     ScoreConfig,
 )
@@ -58,7 +61,7 @@ KINDS: tuple[type[Block], ...] = (
     ScoreConfig,
 )
 """Run files with a judge that can be previewed. A file is of the kind that has most of its keys;
-of several it is the first one."""
+of several it is the first one for which least is missing."""
 LABELS = 12
 """Maximum labels of a distribution that are printed, the likeliest ones."""
 
@@ -100,6 +103,15 @@ class PreviewRun:
     """Whether two responses of a row are compared and not rated."""
     layout: str | None = None
     """Layout of the rows; None finds that of each row."""
+    panel: Mapping[str, PanelJudge] = field(default_factory=dict)
+    """Further judges of the run file, by name."""
+
+    def by_judge(self) -> Iterator[tuple[str, PreviewRun]]:
+        """Yield the name and the run of each judge alone, that of `judge` first."""
+        yield JUDGE, self
+        for name, member in self.panel.items():
+            reward = self.reward.model_copy(update={"judge": member.judge})
+            yield name, replace(self, reward=reward)
 
 
 def main(
@@ -120,30 +132,46 @@ def main(
     name = source or run.input
     if name is None:
         raise ConfigError("this run file names no rows: give them by --input FILE")
+    for judge, own_run in run.by_judge():
+        # One judge is open at a time, so that a panel needs no more memory than its largest judge.
+        if run.panel:
+            print(f"##### {judge} #####\n", flush=True)
+        if not _show_rows(own_run, name, count, responses):
+            raise InputError(f"{name}: no row to show; those that were read are named above")
+    if run.panel:
+        print("The job asks each judge as above, and counts their vote.")
+    return 0
+
+
+def _show_rows(run: PreviewRun, source: str, count: int, responses: Sequence[str]) -> int:
+    """Print the first rows, and return how many were judged. Arguments are as for `main`."""
+    shown_rows = 0
     with TemporaryDirectory() as folder:
         journal = Path(folder) / "journal.sqlite"
         with RewardModel(_add_journal(run.reward, journal)) as model:
             preview = Preview(run, model, Reader(journal))
             rows = preview_rows(
-                name, model.fields.asked, responses, run.pairwise, run.reward.columns, run.layout
+                source, model.fields.asked, responses, run.pairwise, run.reward.columns, run.layout
             )
-            shown_rows = 0
             for row in _take_first(rows, count):
                 if isinstance(row, BadRow):
                     print(f"left out {visible(row)}\n")
                     continue
                 shown_rows += 1
                 print("\n".join(preview.lines(row)), flush=True)
-    if not shown_rows:
-        raise InputError(f"{name}: no row to show; those that were read are named above")
-    return 0
+    return shown_rows
 
 
 def preview_run(config: str | None, sets: Sequence[str]) -> PreviewRun:
     """Read a run file of any of KINDS. Raises ConfigError for one that is wrong or has no judge."""
     keys = set(read_config(config, sets))
-    kind = max(KINDS, key=lambda config_class: len(keys & set(config_class.model_fields)))
-    checked = load_run(kind, config, sets)
+
+    def fit(kind: type[Block]) -> tuple[int, int]:
+        fields = kind.model_fields
+        missing = [name for name in fields if fields[name].is_required() and name not in keys]
+        return len(keys & set(fields)), -len(missing)
+
+    checked = load_run(max(KINDS, key=fit), config, sets)
     if isinstance(checked, RejectionSamplingConfig):
         checked = job_of_round(checked, checked.policy.model, 1)
     match checked:
@@ -167,11 +195,15 @@ def preview_run(config: str | None, sets: Sequence[str]) -> PreviewRun:
                 relative=checked.relative,
                 rubric=checked.rubric,
             )
-            return PreviewRun(reward, checked.input, number, layout=checked.layout)
+            return PreviewRun(
+                reward, checked.input, number, layout=checked.layout, panel=checked.panel
+            )
     assert isinstance(checked, ScoreConfig)
     reward = RewardConfig(judge=checked.judge, columns=checked.columns, rubric=checked.rubric)
     reward = _add_default_scoring(reward)
-    return PreviewRun(reward, None, "reward", swap=checked.swap, layout=checked.layout)
+    return PreviewRun(
+        reward, None, "reward", swap=checked.swap, layout=checked.layout, panel=checked.panel
+    )
 
 
 def _add_default_scoring(config: RewardConfig) -> RewardConfig:

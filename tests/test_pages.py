@@ -43,6 +43,7 @@ SUBSTITUTES = (
     ('RewardModel("GAIR/autoj-13b"', "RewardModel(SCRIPTED"),
     ('kind="openai", model="NAME", base_url="http://127.0.0.1:8000/v1"', 'kind="fake"'),
     ('service: {address: "http://JUDGE:8300"}', "judge: {kind: fake}"),
+    ("RewardConfig(service=service)", "RewardConfig(judge=judge)"),
     (
         "judge: {model: opencompass/CompassVerifier-3B}",
         "judge: {kind: fake, format: compassverifier, "

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from autoj_reward.cli import main as cli
+from autoj_reward.watch.answers import Answers
+from autoj_reward.watch.run import Run
 
 MEMBERS = {
     "near": {"judge": {"kind": "fake", "script": {"words": 3}}},
@@ -72,6 +74,26 @@ def test_best_of_n_chooses_by_the_vote(tmp_path: Path) -> None:
     assert rows[1]["panel"] == {"judge": 9.0, "near": 10.0, "far": 8.0}
     assert "panel" not in rows[3]
     assert (output / "report.html").is_file()
+    watched = Run(output)
+    try:
+        assert watched.panel and watched.total() == 4
+    finally:
+        watched.close()
+
+
+def test_a_watched_panel_is_shown_judge_by_judge(tmp_path: Path) -> None:
+    assert score(tmp_path) == 0
+    run = Run(tmp_path / "o.jsonl")
+    while run.refresh():
+        pass
+    try:
+        page = Answers(run).answer("run", {})
+        # Three responses for each of three judges; a progress bar counts one judge.
+        assert (len(page["judges"]), page["total"]) == (3, 3)
+        assert page["journal"]["judged"] == 3
+        assert page["notices"][0].startswith("A panel of judges rates each response.")
+    finally:
+        run.close()
 
 
 def test_a_panel_reads_the_context_of_all_its_judges(tmp_path: Path) -> None:

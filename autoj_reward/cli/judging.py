@@ -70,7 +70,7 @@ def score(
 
     require_separate_output((source, config), output)
     checked = load_run(ScoreConfig, config, with_layout(sets, layout), strict)
-    spec = judge_spec(checked.judge).limited(checked.max_usd)
+    spec = judge_spec(checked.judge).limited(checked.max_usd, checked.panel)
     if rubric := checked.rubric:
         return _score_rubrics(spec, rubric, checked, source, output, strict)
     panel = build_panel(spec, checked.panel, checked.reduce, "rating")
@@ -324,6 +324,7 @@ def _judge(
         total=total,
         scored_by=method,
         vote=spec.asks.vote,
+        panel=panel is not None,
         files=(output + SUMMARY,),
     )
     tracked = tracking(config.track, output, config)

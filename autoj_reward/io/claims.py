@@ -80,16 +80,17 @@ def judged_by(
     journal: Path | None = None,
     scored_by: str | None = None,
     vote: Vote = "mean",
+    panel: bool = False,
     files: Iterable[StrPath] = (),
 ) -> Iterator[None]:
     """Lock an output folder or file for this judge's results within this context.
 
     judge: its fingerprint; empty for a command that asks none. output: the folder or file.
     result: the file that exists once there are results. command: its name, such as `autoj score`.
-    total: number of judge inputs, for progress displays. journal: its path if it is not beside the
-    results. scored_by: what scores responses in place of a view; `total` then counts comparisons
-    too. vote: how the ratings of several critiques make one. files: further files that the run
-    writes.
+    total: number of inputs of each judge, for progress displays. journal: its path if it is not
+    beside the results. scored_by: what scores responses in place of a view; `total` then counts
+    comparisons too. vote: how the ratings of several critiques make one. panel: whether several
+    judges rate each response. files: further files that the run writes.
 
     Raises ConfigError if another process writes there, or if the results are another judge's or
     another command's. Raises OutputError if nothing can be written, or if the run would replace a
@@ -112,6 +113,7 @@ def judged_by(
             "total": total,
             **({"scored_by": scored_by} if scored_by else {}),
             **({"vote": vote} if vote != "mean" else {}),
+            **({"panel": True} if panel else {}),
             **({"journal": str(journal.absolute())} if journal else {}),
             "files": written,
         }

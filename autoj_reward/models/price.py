@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autoj_reward.config import PricedConfig
@@ -83,3 +84,27 @@ class Spending:
                 f"max_usd is {self._max_usd:g}, and this run has spent {self._usd:.4f} US dollars: "
                 "raise it, or spend as much again by the same command, which goes on from there"
             )
+
+
+def limit_spending(
+    max_usd: float | None, judges: Mapping[str, PricedConfig], served: bool = False
+) -> Spending | None:
+    """Return the limit that the judges of a run share; None without one.
+
+    judges: by key in the run file. served: whether a service judges too, which counts dollars by
+    the price in its own config. Raises ConfigError for an endpoint without a price, whose dollars
+    nobody would count, and if no judge has a price.
+    """
+    if max_usd is None:
+        return None
+    for key, config in judges.items():
+        if config.kind == "openai" and config.price is None:
+            raise ConfigError(
+                f"max_usd is {max_usd:g}, which needs a price: set {key}.price, for an endpoint "
+                "that costs nothing {in: 0, out: 0}"
+            )
+    if not served and not any(config.price is not None for config in judges.values()):
+        raise ConfigError(
+            f"max_usd is {max_usd:g}, which needs a price: set {next(iter(judges))}.price"
+        )
+    return Spending(max_usd)

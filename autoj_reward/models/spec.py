@@ -9,6 +9,7 @@ from typing import Any
 
 from autoj_reward.config import (
     JudgeConfig,
+    PanelJudge,
     RelativeConfig,
     RubricConfig,
     Scoring,
@@ -31,7 +32,7 @@ from autoj_reward.models import (
 )
 from autoj_reward.models.facts import Asks, JudgeFacts
 from autoj_reward.models.fingerprint import fingerprint, scalar_fingerprint
-from autoj_reward.models.price import Spending
+from autoj_reward.models.price import Spending, limit_spending
 from autoj_reward.models.views import Abilities, Use, distributions_of, views_of
 from autoj_reward.rubric_items import RUBRIC
 from autoj_reward.types import CHECKLIST, GROUP, OF_DISTRIBUTION
@@ -192,14 +193,17 @@ class JudgeSpec:
             changes["distribution"] = True
         return self.with_config(**changes) if changes else self
 
-    def limited(self, max_usd: float | None) -> JudgeSpec:
-        """Return the spec with a limit on what the run spends. Raises ConfigError without a
-        price."""
-        if max_usd is None:
-            return self
-        if self.config.price is None:
-            raise ConfigError(f"max_usd is {max_usd:g}, which needs a price: set judge.price")
-        return replace(self, spending=Spending(max_usd))
+    def limited(
+        self, max_usd: float | None, panel: Mapping[str, PanelJudge] | None = None
+    ) -> JudgeSpec:
+        """Return the spec with a limit on what the run spends on this judge and those of a panel.
+
+        Raises ConfigError without their prices.
+        """
+        judges = {"judge": self.config}
+        for name, member in (panel or {}).items():
+            judges[f"panel.{name}.judge"] = member.judge
+        return replace(self, spending=limit_spending(max_usd, judges))
 
     def with_config(self, **changes: Any) -> JudgeSpec:
         """Return the spec with changed engine settings. Format and model entry stay as they are."""

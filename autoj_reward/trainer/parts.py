@@ -18,7 +18,7 @@ from autoj_reward.config import AUDIT, JUDGE, RewardConfig, View
 from autoj_reward.errors import ConfigError
 from autoj_reward.formats.schema import JudgeFormat, ScalarFormat
 from autoj_reward.models.calibration import JudgeCalibration, load_calibration
-from autoj_reward.models.price import Spending
+from autoj_reward.models.price import limit_spending
 from autoj_reward.models.spec import JudgeSpec, judge_spec
 from autoj_reward.types import Candidate, Judgement, Outcome
 
@@ -115,7 +115,13 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
     resolved.
     """
     specs = {}
-    spending = _limit_spending(config)
+    own_judges = {
+        f"{config.key_of(name)}.judge": judged.judge
+        for name, judged in config.judged.items()
+        if not judged.service
+    }
+    served = len(own_judges) < len(config.judged)
+    spending = limit_spending(config.max_usd, own_judges, served)
     for name, judged_config in config.judged.items():
         spec = judge_spec(judged_config.judge)
         if not (judged_config.scoring or spec.rates):
@@ -128,17 +134,6 @@ def reward_judges(config: RewardConfig) -> dict[str, JudgeSpec]:
             specs[name], spending=spending, judges_unanswered=config.no_answer == "judge"
         )
     return specs
-
-
-def _limit_spending(config: RewardConfig) -> Spending | None:
-    """Return the limit that all judges of a reward share. Raises ConfigError without a price."""
-    if config.max_usd is None:
-        return None
-    judged = config.judged.values()
-    # A service counts dollars by the price that its own config names.
-    if not any(one.service or one.judge.price is not None for one in judged):
-        raise ConfigError(f"max_usd is {config.max_usd:g}, which needs a price: set judge.price")
-    return Spending(config.max_usd)
 
 
 def _explain_missing_ratings(spec: JudgeSpec, key: str) -> str:

@@ -60,6 +60,11 @@ STRETCH = 25
 """Queries that are searched at a time."""
 SEARCHED = 5000
 """Maximum judgements of one query that are searched."""
+OF_A_PANEL = (
+    "A panel of judges rates each response. The figures here are those of one judge, the one that "
+    "`judge` names above the queries. Their vote is in the results of the run."
+)
+"""Warning above the ratings of a panel, which a journal has judge by judge."""
 
 Parameters = Mapping[str, str]
 """Query parameters of a request, by name."""
@@ -95,6 +100,8 @@ class Answers:
             judges, flags = list(index.judges), list(index.flags)
             summary = run.summary() if state == "finished" else None
             figures = run_figures(statistics, summary, judges[judge] if judges else "")
+        if run.panel:
+            figures["notices"].insert(0, OF_A_PANEL)
         return {
             "name": visible(run.path.name or run.path.absolute().name),
             "path": visible(run.path),

@@ -124,6 +124,7 @@ function showPlots(run) {
   const cards = [];
   const curved = summary && summary.curve && summary.curve.length > 1;
   if (curved) cards.push(card("What N bought", curveNote(summary), curve(summary.curve, "Mean best value by N", { height: HEIGHT, sizes: true })));
+  if (run.ranks) cards.push(...rankCards(run.ranks));
   if (statistics.bars.length) cards.push(card(`${capital(valueName(summary))}s`, statistics.bar_width ? `in bars of ${num(statistics.bar_width, 6)}` : "how often each was given", histogram(statistics.bars, statistics.bar_width)));
   if (journal && journal.series.some((p) => known(p.mean))) {
     cards.push(card("Ratings over time", `mean and one standard deviation, by ${duration(journal.slot_s)}`, ratingsOverTime(journal.series, journal.slot_s)));

@@ -4,10 +4,18 @@ function relativeSection(told, candidates) {
   const ranked = told.scores; // best first
   const rank = new Map(ranked.map((own, n) => [own.name, String(n + 1)]));
   const label = (name) => rank.get(name) || (name === "reference" ? "ref" : DASH);
-  const inside = [element("h3", "", "Judged together"), scoresCard(told, ranked, candidates)];
+  const inside = [element("h3", "", "Judged together"), scoresCard("Scores", UNITS[told.unit], told, candidates)];
   if (told.orders.length) inside.push(ordersCard(told, label));
-  if (told.matches.length) inside.push(matrixCard(told, ranked, label));
+  if (told.matches.length) inside.push(matrixCard("Comparisons", told, ranked, label));
   return element("section", "relative", ...inside);
+}
+
+// The groups of a whole job by rank: the mean score of each rank, and how often ranks won against each other.
+function rankCards(told) {
+  const over = `mean over ${plural(told.queries, "query", "queries")}`;
+  const cards = [scoresCard("Scores by rank", `${UNITS[told.unit]}, ${over}`, told, [])];
+  if (told.matches.length) cards.push(matrixCard("Comparisons by rank", told, told.scores, (name) => name));
+  return cards;
 }
 
 const UNITS = {
@@ -16,15 +24,18 @@ const UNITS = {
   "win rate": "expected win rate against a random other response",
 };
 
-function scoresCard(told, ranked, candidates) {
+function scoresCard(title, unit, told, candidates) {
+  const ranked = told.scores;
   const ends = ranked.filter((own) => known(own.score)).flatMap((own) => [own.score - (own.error || 0), own.score + (own.error || 0)]);
   const shares = told.unit !== "points of the judge's scale";
   const [low, high] = shares ? [0, 1] : [Math.min(1, ...ends), Math.max(10, ...ends)];
   const text = new Map(candidates.map((c) => [c.name, c.text]));
   const rows = ranked.map((own, n) => element("li", "", element("span", "place", String(n + 1)), scoreBar(own, low, high),
     element("span", "value", scoreText(own)), element("span", "said small", text.get(own.name) || "")));
-  const more = told.total > ranked.length ? ` The best and worst ${ranked.length} of ${count(told.total)} are shown.` : "";
-  return card("Scores", `${UNITS[told.unit]}; the line is one standard error.${more}`, element("ol", "scores", ...rows));
+  const kept = told.queries ? "first" : "best and worst";
+  const more = told.total > ranked.length ? ` The ${kept} ${ranked.length} of ${count(told.total)} are shown.` : "";
+  const line = ranked.some((own) => own.error) ? "; the line is one standard error" : "";
+  return card(title, `${unit}${line}.${more}`, element("ol", "scores", ...rows));
 }
 
 const fixed = (value) => (known(value) ? value.toFixed(2) : DASH);
@@ -67,7 +78,7 @@ function ordersCard(told, label) {
 }
 
 // Won share of the row against the column.
-function matrixCard(told, ranked, label) {
+function matrixCard(title, told, ranked, label) {
   const won = new Map();
   for (const { one, two, won: share } of told.matches) {
     won.set(`${one} ${two}`, share);
@@ -86,7 +97,7 @@ function matrixCard(told, ranked, label) {
   })));
   const failed = told.matches.some((m) => !known(m.won)) ? " × is a failed comparison." : "";
   const head = [heading("", "col"), ...names.map((name) => heading(label(name), "col"))];
-  return card("Comparisons", `Percent that the row won against the column; an empty cell was not compared.${failed}`, grid(head, body));
+  return card(title, `Percent that the row won against the column; an empty cell was not compared.${failed}`, grid(head, body));
 }
 
 function heading(text, scope) {

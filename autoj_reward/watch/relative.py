@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from autoj_reward.questions.rank import Order, PairScore, Ranking
@@ -16,6 +19,8 @@ REFERENCE = "reference"
 """Name of a reference answer among compared responses."""
 MOST = 64
 """Maximum responses of a group that are ranked and shown, and maximum orders that are shown."""
+RANKS = 16
+"""Ranks that a job's pictures have; 1 is the best response of a query."""
 
 Scores = dict[int, tuple[float, float | None]]
 
@@ -108,3 +113,83 @@ def ranking_data(ranking: Ranking, names: Sequence[str], unit: str = SHARES) -> 
         "order_spread": ranking.spread,
         "position_correlation": ranking.position_correlation,
     }
+
+
+@dataclass(slots=True)
+class _Mean:
+    """Mean of a stream of numbers, with its standard error."""
+
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def add(self, value: float) -> None:
+        self.count += 1
+        self.total += value
+        self.squares += value * value
+
+    @property
+    def mean(self) -> float:
+        return self.total / self.count
+
+    @property
+    def error(self) -> float | None:
+        """Return the standard error; None for a single number."""
+        if self.count < 2:
+            return None
+        variance = max(0.0, self.squares - self.total * self.mean) / (self.count - 1)
+        return math.sqrt(variance / self.count)
+
+
+class RankTotals:
+    """Scores and comparisons of a job's groups by rank, in bounded memory.
+
+    The rank of a response is its place in the scores of its query.
+    """
+
+    def __init__(self) -> None:
+        self._queries = 0
+        self._unit = SHARES
+        self._longest = 0
+        self._scores: defaultdict[int, _Mean] = defaultdict(_Mean)
+        self._won: defaultdict[tuple[int, int], _Mean] = defaultdict(_Mean)
+
+    def add(self, ranking: Ranking) -> None:
+        """Count a query whose responses were judged together."""
+        scored = [(score, i) for i, score in enumerate(ranking.scores) if score is not None]
+        if not scored:
+            return
+        self._queries += 1
+        self._longest = max(self._longest, len(scored))
+        if ranking.matches:
+            self._unit = WINS
+        scored.sort(key=lambda pair: -pair[0])
+        ranks = {i: rank for rank, (_, i) in enumerate(scored[:RANKS], 1)}
+        for score, i in scored[:RANKS]:
+            self._scores[ranks[i]].add(score)
+        for match in ranking.matches:
+            if match.won is None or match.first not in ranks or match.second not in ranks:
+                continue
+            first, second = ranks[match.first], ranks[match.second]
+            if first < second:
+                self._won[first, second].add(match.won)
+            else:
+                self._won[second, first].add(1 - match.won)
+
+    def as_json(self) -> dict[str, Any] | None:
+        """Return the means by rank in the form of `ranking_data`; None without a query."""
+        if not self._queries:
+            return None
+        return {
+            "queries": self._queries,
+            "unit": self._unit,
+            "total": self._longest,
+            "scores": [
+                {"name": str(rank), "score": score.mean, "error": score.error}
+                for rank, score in sorted(self._scores.items())
+            ],
+            "matches": [
+                {"one": str(one), "two": str(two), "won": won.mean}
+                for (one, two), won in sorted(self._won.items())
+            ],
+        }

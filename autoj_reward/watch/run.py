@@ -129,7 +129,7 @@ class Run:
         return claim_path(self.path, in_folder=self.path.is_dir())
 
     def total(self) -> int:
-        """Return the number of judge inputs that the run expects in all; 0 if unknown.
+        """Return the number of inputs of each judge that the run expects; 0 if unknown.
 
         A run that ranks by a view does not count the comparisons of its tie-breaks, since their
         number is not known before.
@@ -142,6 +142,11 @@ class Run:
         does."""
         method = (_read(self._claim) or {}).get("scored_by")
         return method if method in SCORED_BY else None
+
+    @property
+    def panel(self) -> bool:
+        """Whether a panel of judges rates each response of the run."""
+        return bool((_read(self._claim) or {}).get("panel"))
 
     def vote(self) -> Vote:
         """Return how the ratings of several critiques make one: by the claim, or else by the config

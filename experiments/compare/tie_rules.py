@@ -14,8 +14,8 @@ are often equal. From the same judgements the best response is chosen by
 - `length`: no judge; `scalar`: a scalar reward model.
 
 A judge that writes no critique has no `direct`. Judgements are saved in the output folder's journal
-before they are used, so the same command resumes. The results are tie_rules.json, tie_rules.md and
-a plot for each judge, tie_rules-JUDGE.svg.
+before they are used, so the same command resumes. The results are tie_rules.json, tie_rules.md, a
+plot for each judge, tie_rules-JUDGE.svg, and one of all judges, tie_rules-all.svg.
 """
 
 from __future__ import annotations
@@ -54,15 +54,18 @@ from experiments.compare.rivals import predict_by_length
 from experiments.study import ResampledConfig, Study, study_command
 from experiments.tables import report, tabled
 
-WRITTEN = "written"
-"""The way that the others are compared with."""
+WRITTEN, TIES_BROKEN = "written", "written-expected"
+"""The way that the others are compared with, and its rule that every judge has."""
+ALL = "all"
+"""Name of the plot of all judges."""
 
 
 class TieRulesConfig(ResampledConfig):
     """Judges, and the responses that they order."""
 
     judges: dict[str, JudgeConfig] = Field(min_length=1)
-    """Judges by name. Each is asked once for every response, at temperature 0."""
+    """Judges by name, none of them `all`. Each is asked once for every response, at temperature
+    0."""
     scalar: JudgeConfig | None = None
     """Scalar reward model. null for none."""
     data: JudgeData
@@ -106,7 +109,7 @@ async def _ask_judge(judge: JudgeConfig, outputs: Outputs, journal: Journal) -> 
     written, expected = await _read_views(greedy, outputs, journal, ["rating", "expected"])
     ways: dict[str, Values] = {
         WRITTEN: written,
-        "written-expected": break_ties(written, expected),
+        TIES_BROKEN: break_ties(written, expected),
         "expected": expected,
     }
     if judge.critique:
@@ -179,11 +182,22 @@ def _make_sections(result: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def draw_plots(result: Mapping[str, Any]) -> dict[str, str]:
-    """Return a plot for each judge: the share of the oracle's gain by N, one line per way."""
+    """Return plots of the share of the oracle's gain by N: one for each judge, with a line per way,
+    and one of all judges with and without the rule that breaks ties."""
     plots = {}
+    overview = {}
+    drawn = []
     for judge, ways in result["judges"].items():
         lines = {way: list_gains(figures) for way, figures in ways.items()}
         plots[judge] = curves(lines, "N", GAIN)
+        # Lines of one first word share a colour.
+        overview[f"{judge} {TIES_BROKEN}"] = lines[TIES_BROKEN]
+        overview[f"{judge} {WRITTEN}"] = lines[WRITTEN]
+        drawn.append(f"{judge} {WRITTEN}")
+    # Every judge orders the same responses, so their length is the same line for all.
+    overview["length"] = lines["length"]
+    x_name = "N; solid: equal ratings ordered by log-probabilities; dashed: drawn"
+    plots[ALL] = curves(overview, x_name, GAIN, dashed=drawn)
     return plots
 
 

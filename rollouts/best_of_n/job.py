@@ -94,7 +94,7 @@ def build_job(config: BestOfNConfig) -> Job:
 
 def _build_choice(config: BestOfNConfig) -> tuple[JudgeSpec, Choice]:
     """Return the judge with the readings that the choice needs, and the choice."""
-    judge = judge_spec(config.judge).limited(config.max_usd)
+    judge = judge_spec(config.judge).limited(config.max_usd, config.panel)
     rules = config.tie_break
     if config.shortlist is not None and isinstance(judge.format, ScalarFormat):
         raise ConfigError("shortlist saves critiques, and a scalar model writes none: leave it out")
@@ -134,10 +134,11 @@ def run_job(config: BestOfNConfig, strict: bool = False) -> Summary:
         job.output,
         job.output / "summary.json",
         command="autoj best-of-n",
-        total=counts.expected,
+        total=counts.expected // job.judges,
         journal=config.journal,
         scored_by=scored_by,
         vote=job.judge.asks.vote,
+        panel=job.panel is not None,
         files=[job.output / name for name in (*RESULTS, *FIGURES)],
     )
     with claim, tracking(config.track, str(config.output), config) as reports:

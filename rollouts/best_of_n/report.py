@@ -20,7 +20,7 @@ from autoj_reward.io.markup import num, visible
 from autoj_reward.questions.choose import SHORTLIST_RULE
 from autoj_reward.types import BadRow, Outcome
 from autoj_reward.watch.page import document
-from autoj_reward.watch.relative import ranking_data
+from autoj_reward.watch.relative import RankTotals, ranking_data
 from autoj_reward.watch.shown import (
     candidate_line,
     displayed_text,
@@ -129,6 +129,7 @@ class Gathered:
         self._follow = follow
         self.statistics = JobStatistics(view, scored_by)
         self.sample = ReportSample(view)
+        self.ranks = RankTotals()
 
     @property
     def queries(self) -> int:
@@ -137,6 +138,8 @@ class Gathered:
     def add(self, group: GroupResult) -> None:
         self.statistics.add(group)
         self.sample.add(group)
+        if group.ranking:
+            self.ranks.add(group.ranking)
         if self._follow:
             self._follow(self.statistics)
 
@@ -165,6 +168,7 @@ def render_report(summary: Summary, results: Gathered, *, title: str, config_tex
     ]
     run = _describe_run(summary, results.statistics.candidates, title, config_text)
     run["notices"] += _describe_sample(results.sample)
+    run["ranks"] = results.ranks.as_json()
     flags = {
         flag
         for query in queries

@@ -70,6 +70,11 @@ class Job:
         """Name of the judge or the panel whose results these are."""
         return self.panel.name if self.panel else self.judge.name
 
+    @property
+    def judges(self) -> int:
+        """Number of judges that rate each response."""
+        return len(self.panel.specs) if self.panel else 1
+
     def absolute(self) -> Job:
         """Return the job with absolute paths, for processes in another working directory."""
         source = Path(self.rows.place)
@@ -192,8 +197,7 @@ class Counts:
             # Responses to be sampled are taken as distinct.
             count = job.policy.n if job.policy else 0
             responses = tuple(Response(str(n)) for n in range(count))
-        judges = len(job.panel.specs) if job.panel else 1
-        self.expected += judges * job.choice.count_inputs(row, responses)
+        self.expected += job.judges * job.choice.count_inputs(row, responses)
 
     def add(self, judgement: Judgement, reused: bool) -> None:
         self.reused += reused

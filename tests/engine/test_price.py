@@ -79,6 +79,34 @@ def test_a_limit_needs_a_price(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "max_usd is 1, which needs a price: set judge.price" in capsys.readouterr().err
 
 
+def test_a_limit_needs_the_price_of_every_endpoint(
+    priced: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = {"kind": "openai", "model": "n", "base_url": priced.url}
+    panel = f"panel={json.dumps({'second': {'judge': member}})}"
+    assert run_score(tmp_path, priced, 2, "max_usd=1", panel) == 1
+    why = "max_usd is 1, which needs a price: set panel.second.judge.price"
+    assert why in capsys.readouterr().err
+    judge = JudgeConfig.model_validate({"kind": "fake"})
+    part = PartConfig(judge=JudgeConfig.model_validate(member), view="rating")
+    config = RewardConfig(judge=judge, parts={"second": part}, max_usd=1)
+    with pytest.raises(ConfigError, match=r"set reward\.parts\.second\.judge\.price"):
+        RewardModel(config)
+    assert not priced.requests
+
+
+def test_the_judges_of_a_panel_share_its_limit(
+    priced: Endpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    member = {"kind": "openai", "model": "n", "base_url": priced.url, "price": PRICE}
+    panel = f"panel={json.dumps({'second': {'judge': member}})}"
+    assert run_score(tmp_path, priced, 2, f"max_usd={1.5 * USD}", panel) == 1
+    assert "this run has spent" in capsys.readouterr().err
+    free = {**member, "price": {"in": 0, "out": 0}}
+    panel = f"panel={json.dumps({'second': {'judge': free}})}"
+    assert run_score(tmp_path, priced, 2, f"max_usd={2.5 * USD}", panel) == 0
+
+
 def test_the_judges_of_a_reward_share_its_limit(priced: Endpoint) -> None:
     settings: dict[str, Any] = {"kind": "openai", "model": "m", "base_url": priced.url}
     judge = JudgeConfig.model_validate(settings | {"price": PRICE, "format": "autoj-en"})

@@ -207,6 +207,24 @@ def test_parts_and_shaping_are_shown(preview: Any) -> None:
     assert "before shaping 0.8" in out and "(judge 8.64646, short " in out
 
 
+@pytest.mark.parametrize("kind", ["score", "best-of-n"])
+def test_every_judge_of_a_panel_is_shown(preview: Any, tmp_path: Path, kind: str) -> None:
+    panel = {
+        "short": {"judge": {"kind": "fake", "script": {"words": 3}}},
+        "answers": {"judge": {"kind": "fake", "format": "rubric"}},
+        "scalar": {"judge": {"kind": "fake", "format": "scalar"}},
+    }
+    config = make_run_file(kind, tmp_path)
+    config.pop("swap", None)
+    row = {"query": "Why?", "response": GOOD, "reference": "sunlight"}
+    out = preview(config | {"panel": panel}, [row])
+    assert re.findall(r"##### (\w+) #####", out) == ["judge", "answers", "scalar", "short"]
+    assert out.count("--- prompt (single)") == 4
+    # Each judge is shown what its own format shows.
+    assert out.count("⟦sunlight⟧") == 1
+    assert out.endswith("The job asks each judge as above, and counts their vote.\n")
+
+
 def test_a_repeated_row_is_judged_once(preview: Any) -> None:
     row = {"query": "Why?", "response": GOOD}
     out = preview(make_config(), [row, row])

@@ -19,7 +19,7 @@ from autoj_reward.io.chart import curves, ticks
 from autoj_reward.io.markup import data_block, esc, num, plural
 from autoj_reward.io.rows import BadRows, QueryRow
 from autoj_reward.questions.choose import Shortlist
-from autoj_reward.questions.rank import Order, Ranking
+from autoj_reward.questions.rank import Order, PairScore, Ranking
 from autoj_reward.types import BadRow, Candidate, Judgement, Outcome, Selection, Verdict
 from rollouts.best_of_n.report import Gathered, reason_in_words, render_report
 from rollouts.best_of_n.results import GroupResult
@@ -417,6 +417,57 @@ def test_a_report_of_scores_names_them(tmp_path: Path) -> None:
         wait_for(lambda: "score" in read_texts(page, ".candidates th"))
         assert read_text(page, ".column.A .facts").startswith("okscore 0.75")
         assert "rating" not in page.run("document.querySelector('main').innerText").lower()
+    finally:
+        page.close()
+
+
+def make_ranked_groups() -> list[GroupResult]:
+    """Two queries whose best responses are the third and the first."""
+    groups = []
+    for scores, won in (((0.2, 0.5, 0.8), 0.1), ((0.7, 0.4, None), 0.7)):
+        ranking = Ranking(
+            scores, (0.1,) * 3, ("",) * 3, (), matches=(PairScore(0, 1, won), PairScore(1, 2, None))
+        )
+        group = make_group(*[rated(score or 0) for score in scores], rule="relative")
+        groups.append(replace(group, ranking=ranking))
+    return groups
+
+
+def test_a_job_of_comparisons_has_its_scores_and_its_matrix_by_rank() -> None:
+    ranks = render_data(make_ranked_groups(), scored_by="comparisons")["run"]["ranks"]
+    assert (ranks["queries"], ranks["unit"], ranks["total"]) == (2, "win rate", 3)
+    assert [own["name"] for own in ranks["scores"]] == ["1", "2", "3"]
+    assert [own["score"] for own in ranks["scores"]] == pytest.approx([0.75, 0.45, 0.2])
+    # The standard error of (0.8, 0.7); one query alone has a third response with a score.
+    assert [own["error"] for own in ranks["scores"]] == [
+        pytest.approx(0.05),
+        pytest.approx(0.05),
+        None,
+    ]
+    # Ranks 3 and 2 of the first query, 1 and 2 of the second one. A failed comparison has no share.
+    assert ranks["matches"] == [
+        {"one": "1", "two": "2", "won": 0.7},
+        {"one": "2", "two": "3", "won": 0.9},
+    ]
+    assert render_data(make_job())["run"]["ranks"] is None
+
+
+def test_a_job_of_comparisons_shows_its_matrix_at_the_width_of_a_phone(tmp_path: Path) -> None:
+    page = open_report(tmp_path, render(make_ranked_groups(), scored_by="comparisons"))
+    try:
+        wait_for(lambda: read_texts(page, ".tile dt"))
+        assert {"Scores by rank", "Comparisons by rank"} <= set(read_texts(page, "#plots h3"))
+        assert read_texts(page, "#plots .scores .value") == ["0.75 ± 0.05", "0.45 ± 0.05", "0.20"]
+        cells = ["", "70", "", "30", "", "90", "", "10", ""]
+        assert read_texts(page, "#plots .heat tbody td") == cells
+        metrics = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
+        page._call("Emulation.setDeviceMetricsOverride", width=400, **metrics)
+        assert page.run("document.documentElement.scrollWidth <= innerWidth")
+        # The matrix stands among the charts, and a card is no taller than what is in it.
+        card = "document.querySelector('#plots > .card:has(.heat)')"
+        assert page.run(f"getComputedStyle({card}).order") == "-1"
+        assert page.run(f"{card}.getBoundingClientRect().height") < 300
+        assert page.problems == []
     finally:
         page.close()
 

@@ -50,3 +50,6 @@ def test_the_number_right_after_the_prompt_orders_what_equal_ratings_do_not(tmp_
     assert ways["written"]["ties"]["value"] == 1 and ways["written-direct"]["ties"]["value"] == 0
     assert ways["direct"]["less_best_of_4"]["value"] == 1
     assert "written-direct" in (tmp_path / "out/tie_rules-scripted.svg").read_text()
+    overview = (tmp_path / "out/tie_rules-all.svg").read_text()
+    assert ">scripted</text>" in overview and ">length</text>" in overview
+    assert overview.count("stroke-dasharray") == 1  # the line of ties that are drawn
