@@ -188,7 +188,9 @@ def test_nothing_is_asked_twice_after_a_kill(tmp_path: Path, folder: Path) -> No
 
 def test_rated_responses_are_paired_too(tmp_path: Path, folder: Path) -> None:
     """Right is the nearest rating, or the right side of the other response."""
-    rated = [{"query": f"r{n}", "response": f"rated {n}", "rating": 5} for n in range(8)]
+    rated: list[dict[str, Any]] = [
+        {"query": f"r{n}", "response": f"rated {n}", "rating": 5} for n in range(8)
+    ]
     write_rows(tmp_path / "rated.jsonl", rated)
     pairs = make_pairs(8)
     ratings: dict[str, Any] = {row["response"]: [2, 4, 5.5, "no verdict"] for row in rated}
@@ -207,7 +209,7 @@ def test_rated_responses_are_paired_too(tmp_path: Path, folder: Path) -> None:
         },
     )
     sample_pairs(load(path, "sample.margin=2"))
-    found = Counter()
+    found = Counter[Any]()
     for row in read_rows(tmp_path / "out_pairs.jsonl"):
         right, wrong = (row[f"{kind}_verdict"]["readings"] for kind in ("chosen", "rejected"))
         label = row["rating_label"] or row["responses"][0].split()[0]
@@ -398,9 +400,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_judge_learns_from_its_pairs(
     tmp_path: Path, folder: Path, tokenizer: Any, seen: list[dict[str, Any]]
 ) -> None:
+    from datasets import Dataset
+    from trl.data_utils import is_conversational
+
     config = load(write_run(tmp_path, folder, make_pairs(10), epochs=3))
     sample_pairs(config)
     rows = read_rows(config.pairs_file)
+    assert is_conversational(Dataset.from_list(rows)[0])
     record = train_judge(config, "the command")
     history = [entry for entry in record["history"] if "loss" in entry]
     assert history[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
