@@ -272,6 +272,26 @@ def test_the_best_of_a_group_comes_first_in_the_right_output(tmp_path: Path, fol
         assert first.startswith("good") and second.startswith("poor")
 
 
+def test_thinking_is_part_of_an_output(tmp_path: Path, folder: Path) -> None:
+    pairs = make_pairs(8)
+    verdicts = ["So it is.\n<answer>[[A]]</answer>", "Or not.\n<answer>[[B]]</answer>"]
+    comparisons = {response: verdicts for response in script(pairs)["comparisons"]}
+    engine = {
+        "kind": "fake",
+        "script": {"comparisons": comparisons, "thinking": "Which one keeps the limit?"},
+    }
+    sample = {"outputs": 4, "max_tokens": 64, "thinking_tokens": 64, "engine": engine}
+    path = write_run(tmp_path, folder, pairs, format="rm-r1-reasoning", sample=sample)
+    sample_pairs(load(path))
+    rows = read_rows(tmp_path / "out_pairs.jsonl")
+    assert rows
+    for row in rows:
+        right, wrong = verdicts if row["label"] == "first" else verdicts[::-1]
+        thinking = "<think>\nWhich one keeps the limit?\n</think>\n\n"
+        assert row["chosen"][0]["content"] == thinking + right
+        assert row["rejected"][0]["content"] == thinking + wrong
+
+
 def test_outputs_without_a_verdict_are_few_of_the_wrong_ones(tmp_path: Path, folder: Path) -> None:
     pairs = make_pairs(40)
     comparisons = {}
