@@ -168,7 +168,7 @@ def parser(typed: Sequence[str]) -> argparse.ArgumentParser:
         prog="autoj", description="LLM judges as reward models: rate, compare and select responses."
     )
     places = {"": top.add_subparsers(required=True, metavar="COMMAND")}
-    subparsers: dict[str, argparse.ArgumentParser] = {}
+    subparsers: dict[str, Parser] = {}
     commands = [
         (module, *about)
         for module, module_commands in MODULES.items()

@@ -15,7 +15,7 @@ from tqdm import tqdm
 from autoj_reward.client.client import JudgeClient, ViewsCheck, accept_any_views
 from autoj_reward.client.in_flight import Progress
 from autoj_reward.client.session import open_judge
-from autoj_reward.config import JudgeConfig, Scoring, View
+from autoj_reward.config import Scoring, View
 from autoj_reward.journal import Journal
 from autoj_reward.logs import announce
 from autoj_reward.models.spec import JudgeSpec
@@ -72,24 +72,6 @@ def progress_bar(total: int | None, label: str = "judging") -> Iterator[Progress
         yield advance
         bar.total = bar.n
         bar.refresh()
-
-
-@asynccontextmanager
-async def open_judge_with_progress(
-    judge: JudgeConfig | JudgeSpec,
-    journal: Journal,
-    total: int | None,
-    label: str = "judging",
-    require: ViewsCheck = accept_any_views,
-) -> AsyncIterator[JudgeClient]:
-    """Open a judge, as `open_judge` does, with a progress bar over its judgements.
-
-    total, label: as for `progress_bar`.
-    """
-    with progress_bar(total, label) as progress:
-        opening = open_judge(judge, journal=journal, progress=progress, require=require)
-        async with opening as reward:
-            yield reward
 
 
 @asynccontextmanager

@@ -188,7 +188,9 @@ def test_nothing_is_asked_twice_after_a_kill(tmp_path: Path, folder: Path) -> No
 
 def test_rated_responses_are_paired_too(tmp_path: Path, folder: Path) -> None:
     """Right is the nearest rating, or the right side of the other response."""
-    rated = [{"query": f"r{n}", "response": f"rated {n}", "rating": 5} for n in range(8)]
+    rated: list[dict[str, Any]] = [
+        {"query": f"r{n}", "response": f"rated {n}", "rating": 5} for n in range(8)
+    ]
     write_rows(tmp_path / "rated.jsonl", rated)
     pairs = make_pairs(8)
     ratings: dict[str, Any] = {row["response"]: [2, 4, 5.5, "no verdict"] for row in rated}
@@ -207,7 +209,7 @@ def test_rated_responses_are_paired_too(tmp_path: Path, folder: Path) -> None:
         },
     )
     sample_pairs(load(path, "sample.margin=2"))
-    found = Counter()
+    found = Counter[Any]()
     for row in read_rows(tmp_path / "out_pairs.jsonl"):
         right, wrong = (row[f"{kind}_verdict"]["readings"] for kind in ("chosen", "rejected"))
         label = row["rating_label"] or row["responses"][0].split()[0]
@@ -268,6 +270,26 @@ def test_the_best_of_a_group_comes_first_in_the_right_output(tmp_path: Path, fol
             leaders.append(max(scores, key=lambda slot: float(scores[slot])))
         first, second = (row["responses"][int(leader[-1]) - 1] for leader in leaders)
         assert first.startswith("good") and second.startswith("poor")
+
+
+def test_thinking_is_part_of_an_output(tmp_path: Path, folder: Path) -> None:
+    pairs = make_pairs(8)
+    verdicts = ["So it is.\n<answer>[[A]]</answer>", "Or not.\n<answer>[[B]]</answer>"]
+    comparisons = {response: verdicts for response in script(pairs)["comparisons"]}
+    engine = {
+        "kind": "fake",
+        "script": {"comparisons": comparisons, "thinking": "Which one keeps the limit?"},
+    }
+    sample = {"outputs": 4, "max_tokens": 64, "thinking_tokens": 64, "engine": engine}
+    path = write_run(tmp_path, folder, pairs, format="rm-r1-reasoning", sample=sample)
+    sample_pairs(load(path))
+    rows = read_rows(tmp_path / "out_pairs.jsonl")
+    assert rows
+    for row in rows:
+        right, wrong = verdicts if row["label"] == "first" else verdicts[::-1]
+        thinking = "<think>\nWhich one keeps the limit?\n</think>\n\n"
+        assert row["chosen"][0]["content"] == thinking + right
+        assert row["rejected"][0]["content"] == thinking + wrong
 
 
 def test_outputs_without_a_verdict_are_few_of_the_wrong_ones(tmp_path: Path, folder: Path) -> None:
@@ -398,9 +420,13 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def test_a_judge_learns_from_its_pairs(
     tmp_path: Path, folder: Path, tokenizer: Any, seen: list[dict[str, Any]]
 ) -> None:
+    from datasets import Dataset
+    from trl.data_utils import is_conversational
+
     config = load(write_run(tmp_path, folder, make_pairs(10), epochs=3))
     sample_pairs(config)
     rows = read_rows(config.pairs_file)
+    assert is_conversational(Dataset.from_list(rows)[0])
     record = train_judge(config, "the command")
     history = [entry for entry in record["history"] if "loss" in entry]
     assert history[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)

@@ -41,7 +41,7 @@ Row = dict[str, list[int]]
 """Token ids of a pair, by the names of TRL's columns."""
 
 
-class JudgeDPOTrainer(DPOTrainer):  # type: ignore[misc]
+class JudgeDPOTrainer(DPOTrainer):
     """TRL's trainer on prompts and outputs that are given as token ids.
 
     The ids are those of the served judge. TRL would make its own from a text, in which a response

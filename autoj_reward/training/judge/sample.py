@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from autoj_reward.client.judging import open_judge_with_progress
+from autoj_reward.client.judging import open_ask
 from autoj_reward.config import JudgeConfig
 from autoj_reward.errors import InputError
 from autoj_reward.formats.schema import JudgeFormat
@@ -27,7 +27,7 @@ from autoj_reward.io.claims import judged_by
 from autoj_reward.io.files import write_json, write_jsonl
 from autoj_reward.journal import Journal
 from autoj_reward.judge.thinking import CUT
-from autoj_reward.models.spec import JudgeSpec, judge_spec
+from autoj_reward.models.spec import JudgeSpec, judge_spec, spec_of
 from autoj_reward.thinking import KNOWN_MARKS, opened_at_end
 from autoj_reward.training.judge.examples import bad_by_source
 from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
@@ -69,9 +69,9 @@ async def sample_outputs(
     """
     sampled = [replace(item, sample=n) for item in items for n in range(count)]
     with closing(Journal(output.with_name(output.name + JOURNAL))) as journal:
-        total = len(set(sampled))
-        async with open_judge_with_progress(judge, journal, total, label) as reward:
-            judgements = await reward.judge(sampled)
+        # The engine starts only if the journal lacks an output.
+        async with open_ask(spec_of(judge), journal, len(set(sampled)), label) as ask:
+            judgements = await ask(sampled)
     return [judgements[n : n + count] for n in range(0, len(judgements), count)]
 
 
