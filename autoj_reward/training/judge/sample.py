@@ -83,7 +83,7 @@ def sample_pairs(config: JudgeDPOConfig) -> dict[str, Any]:
     """
     run = load_run(config, **config.judge_keys())
     stop = run.tokenizer.eos_token_id
-    reader = OutputReader(run.judge, run.format, run.tokens, {stop})
+    reader = OutputReader(run.judge, run.format, run.tokens, run.stop_ids)
     questions = make_questions(
         config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
     )
