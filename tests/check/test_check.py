@@ -66,7 +66,7 @@ def script_judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
                 responses = [p.text for m in prepared.prompt for p in m.parts if p.response]
                 if not responses:  # an empty response is no part of the prompt
-                    return [Generation(self._write_rating(""))]
+                    return [Generation(self._write_rating("", None))]
                 if len(responses) == 1 and sampling.seed and trait == "changes its mind":
                     return [Generation(f"So.\nRating: [[{1 + draw_byte(responses[0]) % 9}]]")]
                 return await super().generate(prepared, sampling)
@@ -82,10 +82,10 @@ def script_judge(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                     tuple((label, 0.9 if label == rating else 0.01) for label in labels)
                 )
 
-            def _get_rating(self, response: str) -> Any:
+            def _get_rating(self, response: str, seed: int | None = None) -> Any:
                 return rate(response)
 
-            def _write_comparison(self, responses: list[str]) -> str:
+            def _write_comparison(self, responses: list[str], seed: int | None) -> str:
                 decision = winner(responses[0], responses[1])
                 return f"Compared.\nSo, the final decision is {decision}."
 

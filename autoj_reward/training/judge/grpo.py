@@ -64,7 +64,7 @@ REWARDED = {
 """Parts of the mix that each reward is for."""
 
 
-class JudgeGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+class JudgeGRPOTrainer(GRPOTrainer):
     """TRL's trainer on prompts that are given as token ids, in the order of the data set.
 
     The ids are those that the served judge gets. TRL would make its own from a text, in which a

@@ -165,12 +165,11 @@ def _make_unit(
         ids = _find_prompt(item, judge)
         return (Question(part, row.source, row.line, number, 0, item, ids, best=best),)
     first, second = row.responses
+    shown: tuple[tuple[str, ...], ...] = ((first, second), (second, first))
+    labels = (row.label, row.label.swapped())
     if part == PREFERRED:
         shown = ((first,), (second,))
         labels = (row.label, row.label)
-    else:
-        shown = ((first, second), (second, first))
-        labels = (row.label, row.label.swapped())
     questions = []
     for place, (responses, label) in enumerate(zip(shown, labels, strict=True)):
         item = JudgeInput(protocol, row.query, responses)
