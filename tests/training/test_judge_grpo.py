@@ -267,7 +267,9 @@ def test_a_prompt_is_computed_once_for_all_its_outputs(smollm2: Any) -> None:
     for n, output in enumerate(outputs):
         ends[n, : len(output)] = torch.tensor(output)
         end_mask[n, : len(output)] = 1
-    packed = pack(torch.cat([ids, ends], 1), torch.cat([mask, end_mask], 1), keep)
+    whole = torch.cat([ids, ends], 1), torch.cat([mask, end_mask], 1)
+    assert pack(*whole, keep, window=30) is None, "longer than a token sees"
+    packed = pack(*whole, keep)
     assert packed is not None and packed.ids.numel() < 0.6 * len(rows) * (20 + keep)
     with torch.no_grad():
         logits = model(

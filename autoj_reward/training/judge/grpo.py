@@ -106,7 +106,8 @@ class JudgeGRPOTrainer(GRPOTrainer):
     ) -> tuple[Any, Any, Any]:
         """Return log-probabilities and entropies of the outputs, [rows, tokens]. A prompt is
         computed once for all its outputs in the batch."""
-        packed = pack(input_ids, attention_mask, logits_to_keep)
+        window = getattr(self.model.config, "sliding_window", None)
+        packed = pack(input_ids, attention_mask, logits_to_keep, window)
         # TRL's own pass also has the loss of a mixture's router, and gradients of an entropy bonus.
         in_loss = compute_aux_loss or getattr(self, "_entropy_bonus_enabled", False)
         if packed is None or in_loss:

@@ -106,8 +106,11 @@ def _cut_after(ids: list[int], stops: Collection[int]) -> list[int]:
     return ids
 
 
-def pack(ids: Tensor, mask: Tensor, keep: int) -> Packed | None:
+def pack(ids: Tensor, mask: Tensor, keep: int, window: int | None = None) -> Packed | None:
     """Return the rows as sequences that share their prompts; None if that saves too little.
+
+    window: tokens that the model's attention reaches back, if that is limited. A packed sequence
+    must be shorter, since its own mask takes the place of that limit.
 
     ids, mask: int64 [rows, length], of which the last `keep` are the output and the others the
     prompt, padded on the left.
@@ -120,7 +123,8 @@ def pack(ids: Tensor, mask: Tensor, keep: int) -> Packed | None:
         places.setdefault((*tokens, *visible), []).append(row)
     groups = list(places.values())
     most = max(map(len, groups))
-    if len(groups) * (prompt + most * keep) > WORTH * ids.numel():
+    length = prompt + most * keep
+    if len(groups) * length > WORTH * ids.numel() or (window and length > window):
         return None
     return Packed(ids, mask, keep, groups, most)
 
