@@ -41,7 +41,7 @@ def save_writer(tokenizer: Any, folder: Path, texts: Sequence[str] = DECISIONS) 
         for block in model.model.layers:
             block.self_attn.o_proj.weight.zero_()
             block.mlp.down_proj.weight.zero_()
-            # Each token has a feature of its own, from which an adapter learns what should follow it.
+            # Each token has a feature of its own, from which an adapter learns what follows it.
             for weight in (block.mlp.gate_proj.weight, block.mlp.up_proj.weight):
                 weight.copy_(FEATURE * torch.eye(*weight.shape))
         model.model.embed_tokens.weight.zero_()

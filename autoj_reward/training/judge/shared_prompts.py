@@ -40,7 +40,8 @@ def generate(
     """Return outputs to prompts, up to their stop token, by the model in training.
 
     prompts: token ids. config: has a list of stop tokens. size: prompts in a pass. repeats: outputs
-    to each prompt, which stand one after the other. All processes give as many prompts, since FSDP has them compute together.
+    to each prompt, which stand one after the other. All processes give as many prompts, since FSDP
+    has them compute together.
     """
     outputs: list[list[int]] = []
     with _open_model(trainer) as model:
