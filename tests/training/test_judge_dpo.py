@@ -428,7 +428,10 @@ def test_a_judge_learns_from_its_pairs(
     rows = read_rows(config.pairs_file)
     assert is_conversational(Dataset.from_list(rows)[0])
     record = train_judge(config, "the command")
-    history = [entry for entry in record["history"] if "loss" in entry]
+    logged_steps = [entry["step"] for entry in record["history"] if "loss" in entry]
+    # Those that end with a validation are among them.
+    assert logged_steps == [*range(1, record["steps"] + 1)]
+    history = [entry for entry in record["history"] if {"loss", "rewards/margins"} <= {*entry}]
     assert history[0]["loss"] == pytest.approx(math.log(2), abs=1e-4)
     assert history[-1]["loss"] < 0.9 * history[0]["loss"]
     assert history[-1]["rewards/margins"] > history[0]["rewards/margins"] + 0.1

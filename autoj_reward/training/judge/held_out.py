@@ -66,7 +66,10 @@ class HeldOut(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Validate when it is due."""
         if state.global_step % self._every == 0 or state.global_step == state.max_steps:
+            # To log the validation marks the step as logged, and its own metrics are yet to come.
+            should_log = control.should_log
             self._validate(state)
+            control.should_log = should_log
 
     def _validate(self, state: Any) -> None:
         if not self._questions:
