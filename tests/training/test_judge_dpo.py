@@ -545,3 +545,13 @@ def test_pairs_of_other_rows_are_left_out(tmp_path: Path, folder: Path) -> None:
     sample_pairs(load(path, "data.held_out=0"))
     with pytest.raises(InputError, match="no question of this run's training rows"):
         train_judge(load(path, "bad_rows=stop"))
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("lora", [{"rank": 2}, None])
+def test_half_precision(tmp_path: Path, folder: Path, lora: Any) -> None:
+    """Validation generates under the same autocast as the training, with and without an adapter."""
+    config = load(write_run(tmp_path, folder, make_pairs(6), lora=lora, dtype="bfloat16"))
+    sample_pairs(config)
+    losses = [entry["loss"] for entry in train_judge(config)["history"] if "loss" in entry]
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-2)
