@@ -88,7 +88,7 @@ peers: model  ## Compare this package with other judges: single responses, then 
 test-trl: model  ## Run the trainers' tests on a current TRL, beside the pinned one
 	$(BIN)/pip install --quiet --no-deps --upgrade --target .venv/trl-$(TRL) trl==$(TRL)
 	PYTHONPATH=.venv/trl-$(TRL) $(SPREAD) $(addprefix tests/trainer/test_trl,.py _parts.py _async.py) \
-	  tests/training/test_judge_dpo.py -k 'not ppo'
+	  tests/training/test_judge_dpo.py tests/training/test_judge_grpo.py -k 'not ppo'
 
 test-client: $(READY)  ## Install the client alone, resolve it beside trainers' own bounds, and resolve the pinned lists
 	$(BIN)/pytest -m index tests/service/test_client_install.py tests/test_install.py \
