@@ -57,6 +57,10 @@ class OutputTokenizer:
         )
         return list(out["input_ids"])
 
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text that continues another one."""
+        return len(self.continuation(text))
+
     def continuation(self, text: str) -> list[int]:
         """Return the ids of text that continues other text, without a start-of-text space mark."""
         for guard in ("x", "\n") if text[:1].isspace() else ("\n", "x"):

@@ -63,9 +63,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
     tokenizer = run.tokenizer
     stop = tokenizer.eos_token_id
     reader = OutputReader(run.judge, run.format, run.tokens, run.stop_ids)
-    questions = make_questions(
-        config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
-    )
+    questions = make_questions(config, reader.prompting_judge(), run.tokens.count)
     report_questions(questions)
     pairs, bad = read_pairs(config.pairs_file, questions.training, run.format)
     rows, long_rows = make_rows(pairs, run.tokens, stop, config)
@@ -80,8 +78,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
         raise InputError(f"{config.pairs_file}: no pair is left to train on; see mix in the config")
 
     steps = math.ceil(len(ordered) / config.batch_size)
-    sample = config.sample
-    limit = sample.max_tokens + (sample.thinking_tokens if run.format.thinking else 0)
+    limit = run.output_limit
     held_out = HeldOut(
         questions.validation,
         config.validation_items,

@@ -46,7 +46,7 @@ from autoj_reward.training.judge.questions import (
     report_questions,
     schedule_units,
 )
-from autoj_reward.training.judge.recipe import JudgeGRPOConfig, output_limit, step_load
+from autoj_reward.training.judge.recipe import JudgeGRPOConfig, step_load
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.run import last_validation, start_run
 from autoj_reward.training.judge.shared_prompts import generate, pack
@@ -139,7 +139,7 @@ class JudgeGRPOTrainer(GRPOTrainer):
         return chosen, entropies, None
 
 
-class OutcomeRewards:
+class RewardFunctions:
     """Reward functions of the trainer. All read the outputs of a step once, together."""
 
     def __init__(
@@ -211,16 +211,14 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     if config.expected:
         logprobs = BatchedLogprobs(tokenizer.pad_token_id, config.device_batch_size)
     reader = OutputReader(run.judge, run.format, run.tokens, run.stop_ids, logprobs)
-    questions = make_questions(
-        config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
-    )
+    questions = make_questions(config, reader.prompting_judge(), run.tokens.count)
     report_questions(questions)
     ordered, steps = order_questions(config, questions, prompts_in_step)
 
-    limit = output_limit(config, run.format.thinking is not None)
+    limit = run.output_limit
     scorer = Scorer(run.format.scale, config.expected, limit)
     alarms = Alarms(prints=PartialState().is_main_process)
-    rewards = OutcomeRewards(ordered, reader, scorer, alarms)
+    rewards = RewardFunctions(ordered, reader, scorer, alarms)
     weights = choose_rewards(config, {question.part for question in ordered})
     set_seed(config.seed)
     model = run.load_model()

@@ -107,9 +107,7 @@ class OutputEngine:
             return [Generation("", finished=False)]
         rest = self._output[len(begun) :]
         ids = rest[: sampling.max_tokens]
-        text = self._tokens.tokenizer.decode(
-            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text = _decode(self._tokens, ids)
         return [Generation(text, ids, finished=self._ended and len(ids) == len(rest))]
 
     def extend_prompt(self, prepared: Prepared, generation: Generation, text: str) -> Prepared:
@@ -175,9 +173,7 @@ class OutputReader:
         read_logprobs = self._logprobs.read if self._logprobs else None
         engine = OutputEngine(self._tokens, self.config.max_model_len, ids, ended, read_logprobs)
         judgement = await self._make_judge(engine).judge(question.item)
-        text = self._tokens.tokenizer.decode(
-            ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+        text = _decode(self._tokens, ids)
         return JudgedOutput(question, text, len(ids), ended, judgement)
 
     def _make_judge(self, engine: OutputEngine) -> GenerativeJudge:
@@ -192,6 +188,14 @@ def gather_outputs(outputs: list[JudgedOutput]) -> list[JudgedOutput]:
 
     gathered: list[JudgedOutput] = gather_object(outputs)
     return gathered
+
+
+def _decode(tokens: PromptTokenizer, ids: Sequence[int]) -> str:
+    """Return the text of an output as vLLM returns it."""
+    text: str = tokens.tokenizer.decode(
+        ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+    )
+    return text
 
 
 class BatchedLogprobs:

@@ -40,7 +40,7 @@ ONE_SIDED = 0.99
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Input of the judge, with what a right answer is."""
+    """Judge input with the label that tells its right outputs from wrong ones."""
 
     part: str
     """Part of the mix that it comes from."""
@@ -218,10 +218,11 @@ def _find_one_sided(compared: Sequence[Compared]) -> Iterator[str]:
 def schedule_units(
     parts: dict[str, list[Unit]], mix: MixConfig, epochs: float, seed: int
 ) -> list[Unit]:
-    """Return units of two questions in training order; each epoch is drawn and shuffled anew.
+    """Return the questions in training order, two at a time; each epoch is drawn and shuffled anew.
 
-    Questions that are alone in their unit are put together by twos, so that no unit is divided
-    between two steps. One that is left over is left out of that epoch.
+    A step takes whole twos, so the two questions of a pair are never divided between steps. Two
+    single questions, such as those of rated responses, make up a two. A last single one is left out
+    of its epoch.
     """
     shares = mix.model_dump()
     rng = random.Random(seed)

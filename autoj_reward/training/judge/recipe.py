@@ -271,11 +271,6 @@ def sequences_of(config: TrainJudgeConfig) -> int:
     return 2 if config.mix.preferred else 1
 
 
-def output_limit(config: JudgeGRPOConfig, thinks: bool) -> int:
-    """Return the longest output in tokens. thinks: whether the format has a thinking block."""
-    return config.max_tokens + (config.thinking_tokens if thinks else 0)
-
-
 def step_load(config: JudgeTrainingConfig, gpus: int) -> Training:
     """Return the memory load of a step on each of `gpus` GPUs.
 
@@ -287,7 +282,8 @@ def step_load(config: JudgeTrainingConfig, gpus: int) -> Training:
             memory_load(config, 1),
             references=int(config.kl > 0 and config.lora is None),
             sampled=config.batch_size // gpus,
-            written=output_limit(config, thinks=True),
+            # As long as an output can be, for a format with a thinking block.
+            written=config.max_tokens + config.thinking_tokens,
         )
     if isinstance(config, JudgeDPOConfig):
         return dpo_load(config)

@@ -53,6 +53,11 @@ class JudgeRun:
         found.update(ends if isinstance(ends, list) else [] if ends is None else [ends])
         return tuple(sorted(found))
 
+    @property
+    def output_limit(self) -> int:
+        """Longest output in tokens, thinking included."""
+        return self.judge.max_tokens + (self.judge.thinking_tokens if self.format.thinking else 0)
+
     def load_model(self, attention: str = "sdpa") -> Any:
         """Return the weights to train, without an adapter."""
         from transformers import AutoModelForCausalLM

@@ -84,9 +84,7 @@ def sample_pairs(config: JudgeDPOConfig) -> dict[str, Any]:
     run = load_run(config, **config.judge_keys())
     stop = run.tokenizer.eos_token_id
     reader = OutputReader(run.judge, run.format, run.tokens, run.stop_ids)
-    questions = make_questions(
-        config, reader.prompting_judge(), lambda text: len(run.tokens.continuation(text))
-    )
+    questions = make_questions(config, reader.prompting_judge(), run.tokens.count)
     report_questions(questions)
     units = [unit for part_units in questions.training.values() for unit in part_units]
     asked = [question for unit in units for question in unit]

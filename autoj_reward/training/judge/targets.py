@@ -254,7 +254,7 @@ class ExampleBuilder:
 
     def count(self, text: str) -> int:
         """Count the tokens of a text."""
-        return len(self.tokens.continuation(text))
+        return self.tokens.count(text)
 
     def _make_tree(self, judge_input: JudgeInput) -> tuple[Tree, Prepared]:
         ids = self.tokens.ids(render(judge_input, self.format))

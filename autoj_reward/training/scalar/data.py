@@ -172,11 +172,7 @@ def _pair_extremes(
     """Yield (is validation, pair) with the best and the worst response of each group."""
     if not config.groups:
         return
-
-    def count(text: str) -> int:
-        return len(tokens.continuation(text))
-
-    groups = ranked_groups(config.data, config.groups, config.seed, count, compared)
+    groups = ranked_groups(config.data, config.groups, config.seed, tokens.count, compared)
     for validates, group in groups:
         ranked = sorted(zip(group.scores, group.responses, strict=True))
         pair = ranked[-1][1], ranked[0][1]
