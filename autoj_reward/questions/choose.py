@@ -70,8 +70,8 @@ class Choice:
     `direct` they are OK, with this number alone. If they could not be read right after the prompt,
     they have the outcome of that failure.
     """
-    comparisons: tuple[Comparison, ...] = ()
-    """Comparisons that were made to break ties."""
+    comparisons: tuple[tuple[Pair, Comparison], ...] = ()
+    """Pairs that were compared to break ties. Equal responses are tied without a comparison."""
     shortlist: Shortlist | None = None
     """The candidates that got critiques; None if all did."""
 
@@ -149,16 +149,16 @@ class Choose:
         places: Sequence[int],
         judgements: Sequence[Judgement],
         ask: Ask,
-    ) -> tuple[Selection, tuple[Comparison, ...]]:
+    ) -> tuple[Selection, tuple[tuple[Pair, Comparison], ...]]:
         """Return the selection among the candidates at these indices, and its comparisons."""
-        comparisons = list[Comparison]()
+        comparisons = list[tuple[Pair, Comparison]]()
 
         async def meet(i: int, j: int) -> Verdict:
             pair = Pair.of(self.candidates[places[i]], self.candidates[places[j]])
             if pair.first == pair.second:
                 return Verdict.TIE  # a judge need not compare a text with itself
             comparison = await Compare(pair, tie=self.tie).answer(ask)
-            comparisons.append(comparison)
+            comparisons.append((pair, comparison))
             spoilers = find_spoilers(comparison)
             if len(spoilers) == 1:  # no gain from a match that a planted verdict made fail
                 return Verdict.SECOND if spoilers == {1} else Verdict.FIRST

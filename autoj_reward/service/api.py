@@ -149,11 +149,11 @@ def make_app(
         )
         metrics.count_ratings(candidates, judgements)
 
-    def count_comparisons(comparisons: Sequence[Comparison], pairs: Sequence[Pair]) -> None:
-        metrics.count_comparisons(comparisons)
+    def count_comparisons(compared: Sequence[tuple[Pair, Comparison]]) -> None:
+        metrics.count_comparisons([comparison for _, comparison in compared])
         orders = (
             (order, (pair.first, pair.second))
-            for comparison, pair in zip(comparisons, pairs, strict=True)
+            for pair, comparison in compared
             for order in comparison.orders
         )
         metrics.count_judgements(orders, PAIRWISE)
@@ -251,7 +251,8 @@ def make_app(
             for item in body.pairs
         ]
         comparisons = await compare_all(questions, judge_items)
-        count_comparisons(comparisons, [question.pair for question in questions])
+        pairs = [question.pair for question in questions]
+        count_comparisons(list(zip(pairs, comparisons, strict=True)))
         return make_response({"comparisons": [comparison.record() for comparison in comparisons]})
 
     @app.post("/v1/best_of_n", response_model=bodies.BestOfNAnswer)
@@ -276,9 +277,7 @@ def make_app(
         )
         choice = await question.answer(judge_items)
         count_ratings(candidates, choice.judgements)
-        decided_pairs = choice.selection.comparisons
-        pairs = [Pair.of(candidates[i], candidates[j]) for i, j, _ in decided_pairs]
-        count_comparisons(choice.comparisons, pairs)
+        count_comparisons(choice.comparisons)
         return make_response(
             {
                 "selection": choice.selection,

@@ -163,6 +163,17 @@ def test_best_of_n(extra: dict[str, Any], index: int, rule: str) -> None:
     assert [j["rating"]["value"] for j in answer["judgements"]] == [2, 9, 9]
 
 
+def test_equal_responses_are_tied_without_a_comparison() -> None:
+    app = make_service(script_backend(verdicts="longer"))
+    with call_app(app) as call:
+        # As long as each other, modulo ten: all are rated alike.
+        body = {"query": "q", "responses": ["same", "same", "same" + 10 * "."]}
+        selection = call("POST", "/v1/best_of_n", json=body).json()["selection"]
+    assert (selection["index"], selection["rule"]) == (2, "pairwise")
+    assert [verdict for *_, verdict in selection["comparisons"]] == ["tie", "second", "second"]
+    assert metric(app, "autoj_comparisons_total", verdict="second") == 2
+
+
 @pytest.mark.parametrize(
     ("count", "matches"),
     [

@@ -40,6 +40,7 @@ BEYOND_SCHEMAS = (
     "no turn of the user",
     "the judge's format has no",
     "which does not use",
+    "give group_id and group_size",
     "listwise judges 1 or more",
     "comparisons take both or alternate",
     "is of the schedule",
@@ -53,8 +54,9 @@ BEYOND_SCHEMAS = (
     "by is overall",
 )
 """Why a body that the page allows may be refused: lists of different lengths, 1.0 for 1, the direct
-reading of two responses, a conversation of less than two responses or with a principle, and
-messages that are no conversation. Keys of `relative` may fit neither each other nor the judge.
+reading of two responses, a conversation of less than two responses or with a principle, one of two
+keys that go together, and messages that are no conversation. Keys of `relative` may fit neither
+each other nor the judge.
 Rubric items may have impossible values.
 """
 
