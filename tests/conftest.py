@@ -54,10 +54,11 @@ def prepare() -> None:
     from pydantic._internal._docs_extraction import extract_docstrings_from_cls
 
     # The machines that run the tests are shared: a slow example or answer is no failure. The same
-    # commit draws the same examples; pytest --hypothesis-profile=search draws others each time.
-    settings.register_profile("search", deadline=None)
-    settings.register_profile("same examples", deadline=None, derandomize=True)
-    settings.load_profile("same examples")
+    # commit draws the same examples; with AUTOJ_RANDOM=1 each run draws others.
+    settings.register_profile(
+        "shared machine", deadline=None, derandomize="AUTOJ_RANDOM" not in os.environ
+    )
+    settings.load_profile("shared machine")
     for wait in ("connect", "read", "write", "pool"):
         setattr(DEFAULT_TIMEOUT_CONFIG, wait, 600.0)
     # Each HTTP client reads all authorities that it might meet, which takes longer than most tests.

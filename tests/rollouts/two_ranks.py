@@ -2,7 +2,7 @@
 
     accelerate launch --config_file F --num_processes 2 tests/rollouts/two_ranks.py WORK.json
 
-WORK.json lists [what, config]. Each is stopped after the checkpoint of its second step and run
+WORK.json lists [what, config]. Each is stopped after the checkpoint of its first step and run
 again. accelerate keeps FSDP from CPUs; what it would do on GPUs is done here all the same.
 """
 
@@ -28,7 +28,7 @@ from rollouts.train import ppo
 
 
 class Stopped(Exception):
-    """The first run has saved its second step."""
+    """The first run has saved its first step."""
 
 
 def pretend_gpus() -> None:
@@ -50,13 +50,13 @@ def scripted_judge(config: RewardConfig, threads: int | None) -> Iterator[Reward
         yield model
 
 
-def stop_at_step_2(kind: Any, method: str, first: list[bool]) -> None:
-    """Let a callback's method stop the run at step 2, where `first` is not empty."""
+def stop_at_step_1(kind: Any, method: str, first: list[bool]) -> None:
+    """Let a callback's method stop the run at step 1, where `first` is not empty."""
     original = getattr(kind, method)
 
     def stop(self: Any, args: Any, state: Any, control: Any, **more: Any) -> None:
         original(self, args, state, control, **more)
-        if first and state.global_step == 2:
+        if first and state.global_step == 1:
             PartialState().wait_for_everyone()
             first.clear()
             raise Stopped
@@ -97,8 +97,8 @@ def main(work: str) -> None:
         pretend_gpus()
     setattr(policies, "beside_judge", scripted_judge)  # noqa: B010
     first: list[bool] = []
-    stop_at_step_2(saving._Checkpoints, "on_save", first)
-    stop_at_step_2(ppo._Checkpoints, "on_step_end", first)
+    stop_at_step_1(saving._Checkpoints, "on_save", first)
+    stop_at_step_1(ppo._Checkpoints, "on_step_end", first)
     for recipe, config in json.loads(Path(work).read_text(encoding="utf-8")):
         first.append(True)
         try:
