@@ -237,7 +237,7 @@ class BatchedLogprobs:
         """Return log-probabilities, float [contexts, vocabulary]."""
         import torch
 
-        from autoj_reward.training.judge.shared_prompts import pad_left
+        from autoj_reward.training.judge.shared_prompts import LAST, pad_left
 
         ids, mask = pad_left(contexts, self._pad)
         model = self.trainer.model
@@ -248,7 +248,7 @@ class BatchedLogprobs:
                 input_ids=ids.to(model.device),
                 attention_mask=mask.to(model.device),
                 position_ids=(mask.cumsum(-1) - 1).clamp_min(0).to(model.device),
-                logits_to_keep=1,
+                logits_to_keep=LAST,
             ).logits
         model.train(was_training)
         return logits[:, -1].float().log_softmax(-1).cpu()

@@ -17,6 +17,9 @@ from trl.models import unwrap_model_for_generation
 
 WORTH = 0.7
 """Share of the tokens that a packed pass may have at most, to be worth its mask."""
+LAST = torch.tensor([-1])
+"""Place of a row's last token, for `logits_to_keep`. By an index the model copies the hidden state;
+for a number it takes a slice, which a CPU multiplies a hundred times slower in bfloat16."""
 
 
 def pad_left(rows: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
@@ -65,7 +68,7 @@ def _generate_repeatedly(
             attention_mask=mask[:, :-1],
             position_ids=(mask[:, :-1].cumsum(-1) - 1).clamp_min(0),
             use_cache=True,
-            logits_to_keep=1,
+            logits_to_keep=LAST,
         )
         begun.past_key_values.batch_repeat_interleave(count)
         options["past_key_values"] = begun.past_key_values
@@ -73,6 +76,7 @@ def _generate_repeatedly(
         input_ids=ids.repeat_interleave(count, 0),
         attention_mask=mask.repeat_interleave(count, 0),
         generation_config=config,
+        logits_to_keep=LAST,
         **options,
     )
     return [_cut_after(row, config.eos_token_id) for row in whole[:, ids.shape[1] :].tolist()]
@@ -158,8 +162,9 @@ class Packed:
         valid = torch.cat([prompt_mask, output_mask.flatten(1)], 1)
         self.visible = self._make_mask(valid, prompt, keep, most)
         """bool [groups, 1, length, length]: row i marks the tokens that i sees."""
-        self.kept = most * keep + 1
-        """Logits to compute: from the prompt's last token on."""
+        self.kept = torch.arange(prompt - 1, self.ids.shape[1], device=ids.device)
+        """Places of the tokens whose logits are computed: from the prompt's last one on. Indices
+        for the reason of `LAST`."""
         # The token before an output's first one is the prompt's last.
         before = torch.arange(most * keep, device=ids.device)
         before[::keep] = 0
@@ -187,6 +192,6 @@ class Packed:
     def unpack(self, logits: Tensor) -> Tensor:
         """Return the logits that predict each output token, [rows, keep, vocabulary].
 
-        logits: [groups, `kept`, vocabulary], those of the last tokens.
+        logits: [groups, kept tokens, vocabulary].
         """
         return logits[self._groups[:, None], self._columns]
