@@ -25,6 +25,7 @@ from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.prompt_text import load_prompt_tokenizer
 from autoj_reward.models.spec import judge_spec
 from autoj_reward.training.judge.alarms import Alarms
+from autoj_reward.training.judge.grpo import JudgeGRPOTrainer
 from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
 from autoj_reward.training.judge.questions import Question, Unit, make_questions, schedule_units
 from autoj_reward.training.judge.recipe import MixConfig, load_training
@@ -312,6 +313,30 @@ def test_a_judge_learns_the_verdicts_that_are_right(tmp_path: Path, writer: Path
     logged = [json.loads(line) for line in text.splitlines()]
     assert len(logged) == 2 * record["rows"]["validation"]["compared"]
     assert not record["alarms"] or "labels are tie" in record["alarms"][0]
+
+
+@pytest.mark.training
+def test_what_the_other_order_says_counts_in_a_step(
+    tmp_path: Path, writer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of four outputs is right in each order: it earns 1 in the first, and 2 in the second."""
+    advantages = []
+    score = JudgeGRPOTrainer._generate_and_score_completions
+
+    def give_rewards(self: Any, inputs: Sequence[Any], *_: Any) -> torch.Tensor:
+        rewards = torch.zeros(len(inputs), len(self.reward_funcs))
+        rewards[0, 0], rewards[4, 0] = 1, 2
+        return rewards
+
+    def record(self: Any, inputs: Any) -> Any:
+        scored = score(self, inputs)
+        advantages.append(scored["advantages"])
+        return scored
+
+    monkeypatch.setattr(JudgeGRPOTrainer, "_calculate_rewards", give_rewards)
+    monkeypatch.setattr(JudgeGRPOTrainer, "_generate_and_score_completions", record)
+    train_judge(load_training(write_run(tmp_path, writer, PAIRS, max_steps=1)))
+    assert advantages[0][4] == pytest.approx(2 * advantages[0][0]) and advantages[0][0] > 0
 
 
 @pytest.mark.training

@@ -323,6 +323,9 @@ def make_arguments(
         "temperature": config.temperature,
         "beta": config.kl,
         "reward_weights": list(weights),
+        # Scaled for each prompt apart, as TRL would, a right output would count the same whether
+        # or not the other order agrees, and nothing would hold the judge back from one position.
+        "scale_rewards": "batch",
         # Both questions of a unit stay in one step.
         "shuffle_dataset": False,
         **config.trainer,
