@@ -1,4 +1,4 @@
-"""Collect judgements of a teacher into a file that trains judges (paper, section 3).
+"""Collect judgements or pairs of a teacher into a file that trains judges (paper, section 3).
 
     autoj collect --config configs/jobs/collect_pairwise.yaml [--dry-run]
 
