@@ -175,7 +175,8 @@ async def _alter(task: RowTask) -> dict[str, Any]:
     """
     query = task.row.query
     altered = (await task.ask(alter_prompt(query), "altered_query")).strip()
-    if normalize(altered) == normalize(query):
+    # One that holds the whole query asks for it too: it adds to it, or repeats the prompt.
+    if normalize(query) in normalize(altered):
         raise _Aside(Reason.UNALTERED, altered)
     answers = await task.ask_all(
         {"response": user_prompt(query), "altered_response": user_prompt(altered)}
