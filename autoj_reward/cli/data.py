@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     flag("--dry-run", action="store_true", help="print counts and cost without asking the teacher"),
 )
 def collect(config: str, sets: Sequence[str], strict: bool, dry_run: bool) -> int:
-    """Ask a teacher model for judgements and write the training data; print counts."""
+    """Ask a teacher model for judgements or pairs and write the training data; print counts."""
     import asyncio
 
     from autoj_reward.data.collect import (

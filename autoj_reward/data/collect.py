@@ -1,9 +1,9 @@
-"""Collect judgements of a teacher into a file that trains judges (paper, section 3).
+"""Collect judgements or pairs of a teacher into a file that trains judges (paper, section 3).
 
     autoj collect --config configs/jobs/collect_pairwise.yaml [--dry-run]
 
-The output folder gets `pairwise.jsonl` or `single.jsonl` (training rows in the published form, for
-`autoj train judge`), `set_aside.jsonl` (rows that are not trained on, each with its reason and
+The output folder gets `pairwise.jsonl`, `single.jsonl` or `altered.jsonl` (training rows for `autoj
+train judge`), `set_aside.jsonl` (rows that are not trained on, each with its reason and
 the teacher's answer), `answers.jsonl` (every answer with its cost), `statistics.json` and
 `statistics.md`. Run again, the same command sends only the questions without an answer: after a
 kill, with a larger budget, or with more rows per scenario. `--dry-run` counts and prices the
@@ -38,7 +38,7 @@ from autoj_reward.data.teacher import (
     estimated_cost,
     open_teacher,
 )
-from autoj_reward.data.training_rows import RowResult, estimated_questions, make_training_row
+from autoj_reward.data.training_rows import PROTOCOLS, RowResult, make_training_row
 from autoj_reward.errors import InputError
 from autoj_reward.formats.criteria import Scenario, Scenarios
 from autoj_reward.formats.schema import load_format
@@ -49,20 +49,19 @@ from autoj_reward.types import BadRow
 
 JUDGE_FORMAT = "autoj-en"
 """Judge format of the training rows."""
-USUAL_ANSWERS = {"pairwise": (400,), "single": (280, 210, 400)}
-"""Usual length of each answer in tokens, for cost estimates. `single`: means of Auto-J's released
-critiques at 4 characters a token. `pairwise`: a guess, not measured on the released comparisons."""
 
 
 class CollectConfig(DataFolder):
-    """A collection of judgements to train on (paper, section 3.3)."""
+    """A collection of judgements or pairs to train on (paper, section 3.3)."""
 
-    protocol: Literal["pairwise", "single"]
-    """`pairwise` compares, `single` criticises one response of each row in three questions."""
+    protocol: Literal["pairwise", "single", "altered"]
+    """`pairwise` compares, `single` criticises one response of each row in three questions.
+    `altered` writes pairs: a response to the query, and one to an altered instruction, which is the
+    worse one."""
     teacher: TeacherConfig
-    """The model that writes the judgements."""
+    """The model that writes the judgements or the responses."""
     sources: tuple[SourceConfig, ...] = Field(min_length=1)
-    """Preference data to draw from."""
+    """Preference data to draw from. `altered` reads the queries alone, so prompts will do."""
     output: Path
     """Folder of answers, training rows and statistics."""
     scenarios: Path | None = None
@@ -72,7 +71,7 @@ class CollectConfig(DataFolder):
     others_below: float | None = Field(None, ge=0, le=1)
     """Confidence below which the classifier says `others`; null takes its own."""
     per_scenario: int = Field(100, ge=1)
-    """Judgements at which a scenario is full."""
+    """Rows kept at which a scenario is full."""
     decontaminate: tuple[str, ...] = ()
     """Files whose queries measure judges; rows with one of them are left out."""
     near_duplicate: float | None = Field(0.8, gt=0, le=1)
@@ -83,7 +82,7 @@ class CollectConfig(DataFolder):
     budget: TeacherBudget = TeacherBudget()
     """Limit on the tokens that the teacher may take."""
     seed: int = 0
-    """Draws the order of a scenario's rows."""
+    """Draws the order of a scenario's rows, and with `altered` that of a pair's responses."""
 
 
 CHANGEABLE = {"output", "max_usd", "budget", "per_scenario", "teacher"}
@@ -115,8 +114,9 @@ def prepare_rows(config: CollectConfig, scenarios: Scenarios) -> PreparedRows:
     require_apart([config.scenarios, *(data_path(config, n) for n in names)], folder=config.output)
     rows: list[Preference] = []
     bad: list[BadRow] = []
+    wanted = PROTOCOLS[config.protocol].reads
     for source in config.sources:
-        source_rows = read_preferences(source, data_path(config, source.path))
+        source_rows = read_preferences(source, data_path(config, source.path), wanted)
         bad += source_rows.bad
         for row in source_rows.rows:
             if row.scenario is None or row.scenario in scenarios:
@@ -151,12 +151,14 @@ async def collect_judgements(
     log = AnswerLog(config.output / "answers.jsonl")
     goal = sum(min(config.per_scenario, len(rows)) for rows in work.rows.values())
     try:
-        with tqdm(total=goal, desc="judgements kept", unit="row") as bar:
+        with tqdm(total=goal, desc="kept", unit="row") as bar:
             opened = open_teacher(config.teacher, log, config.budget, max_usd=config.max_usd)
             async with opened as teacher:
 
                 async def ask(scenario: Scenario, row: Preference) -> RowResult:
-                    result = await make_training_row(config.protocol, teacher, row, scenario, fmt)
+                    result = await make_training_row(
+                        config.protocol, teacher, row, scenario, fmt, config.seed
+                    )
                     bar.update(result.training is not None)
                     return result
 
@@ -216,16 +218,17 @@ def estimate_cost(
 
     rows: by scenario, in query order. See `estimated_cost`.
     """
-    usual = sum(min(n, config.teacher.max_tokens) for n in USUAL_ANSWERS[config.protocol])
+    protocol = PROTOCOLS[config.protocol]
+    usual = sum(min(n, config.teacher.max_tokens) for n in protocol.usual_tokens)
     cases: dict[str, Any] = {}
     for case, limit in (("every_answer_kept", config.per_scenario), ("every_row_asked", None)):
         asked_rows = [
             (row, scenarios[name]) for name, group in rows.items() for row in group[:limit]
         ]
         prompts = (
-            p
+            prompt
             for row_and_scenario in asked_rows
-            for p in estimated_questions(config.protocol, *row_and_scenario)
+            for prompt in protocol.estimate(*row_and_scenario)
         )
         cost = estimated_cost(config.teacher, prompts, len(asked_rows) * usual)
         cases[case] = {"rows": len(asked_rows)} | cost

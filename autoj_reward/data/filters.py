@@ -78,7 +78,7 @@ def filter_rows(
     rows = list(rows)
     contradicted = _find_contradicted(rows)
     kept_keys: set[str] = set()
-    exact = {_normalize(query) for query in measured}
+    exact = {normalize(query) for query in measured}
     near_row = NearDuplicates(near_duplicate) if near_duplicate else None
     near_query = NearDuplicates(near_duplicate) if near_duplicate else None
     if near_query:
@@ -90,13 +90,13 @@ def filter_rows(
             reason = "not_english"
         elif not all(response.strip() for response in row.responses):
             reason = "empty_response"
-        elif _normalize(row.responses[0]) == _normalize(row.responses[1]):
+        elif len(set(map(normalize, row.responses))) < len(row.responses):
             reason = "equal_responses"
         elif key in contradicted:
             reason = "labels_contradict"
         elif key in kept_keys:
             reason = "duplicate"
-        elif _normalize(row.query) in exact:
+        elif normalize(row.query) in exact:
             reason = "measured"
         elif near_query and near_query.near(row.query):
             reason = "nearly_measured"
@@ -131,18 +131,19 @@ def _find_contradicted(rows: Iterable[Preference]) -> set[str]:
     labels: dict[str, set[Verdict]] = defaultdict(set)
     for row in rows:
         if row.label is not None:
-            in_order = _normalize(row.responses[0]) <= _normalize(row.responses[1])
+            in_order = normalize(row.responses[0]) <= normalize(row.responses[1])
             labels[_compute_key(row)].add(row.label if in_order else row.label.swapped())
     return {key for key, pair_labels in labels.items() if len(pair_labels) > 1}
 
 
 def _compute_key(row: Preference) -> str:
-    """Return a digest of a pair that is the same in either order of its responses."""
-    text = "\0".join((_normalize(row.query), *sorted(map(_normalize, row.responses))))
+    """Return a digest of a row that is the same in either order of its responses."""
+    text = "\0".join((normalize(row.query), *sorted(map(normalize, row.responses))))
     return text_digest(text).hex()
 
 
-def _normalize(text: str) -> str:
+def normalize(text: str) -> str:
+    """Return a text in one case and with single blanks, to compare texts by."""
     return " ".join(text.casefold().split())
 
 

@@ -1,9 +1,13 @@
-"""Preferences that a teacher is asked about: a query, two responses, and the human label."""
+"""Preferences that a teacher is asked about: a query, two responses, and the human label.
+
+A protocol whose teacher writes the responses reads queries alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -21,7 +25,7 @@ from autoj_reward.io.candidates import (
 )
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.items import Item
-from autoj_reward.io.layouts import PAIR
+from autoj_reward.io.layouts import PAIR, PROMPT
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import Rows, read_all
 from autoj_reward.io.splits import RowSplit
@@ -29,7 +33,7 @@ from autoj_reward.types import Verdict
 
 
 class SourceConfig(Block):
-    """A file or dataset of preferences."""
+    """A file or dataset of preferences, or of queries."""
 
     removed_keys: ClassVar[Mapping[str, str]] = {
         "form": "leave it out: the layout is found from the columns, or named by `layout`"
@@ -49,10 +53,11 @@ class SourceConfig(Block):
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """Pair of responses to one query with the human preference label."""
+    """Pair of responses to one query with the human preference label, or a query alone."""
 
     query: str
-    responses: tuple[str, str]
+    responses: tuple[str, ...]
+    """Both responses; empty for a query alone."""
     label: Verdict | None
     """FIRST, SECOND or TIE; None without a label."""
     scenario: str | None = None
@@ -64,18 +69,23 @@ class Preference:
     line: int = 0
 
 
-def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
+def read_preferences(source: SourceConfig, path: str, wanted: str = PAIR) -> Rows[Preference]:
     """Read all usable rows of a source. The result also lists the bad rows by line.
 
-    A dialogue gives only its first turn (paper, section 3.2). Raises InputError if the source as a
-    whole cannot be read.
+    wanted: PAIR, or PROMPT for queries alone, which rows with responses have too. A dialogue gives
+    only its first turn (paper, section 3.2). Raises InputError if the source as a whole cannot be
+    read.
     """
 
     def build(item: Item) -> list[Preference]:
-        _take_first_turn(item)
+        if wanted == PROMPT:
+            _take_query(item)
+        else:
+            _take_first_turn(item)
         refuse_media(item, "teachers")
+        pairs = [((), None)] if wanted == PROMPT else _label_pairs(item)
         found = []
-        for responses, label in _label_pairs(item):
+        for responses, label in pairs:
             query = prompt_of_row(item).text
             scenario = item.find("scenario")
             language = item.find("language")
@@ -93,11 +103,11 @@ def read_preferences(source: SourceConfig, path: str) -> Rows[Preference]:
             )
         return found
 
-    items = read_items(path, PAIR, source.columns, source.layout, split=source.split)
+    items = read_items(path, wanted, source.columns, source.layout, split=source.split)
     return read_all(items.expanded(naming_layout(build)))
 
 
-def _label_pairs(item: Item) -> list[tuple[tuple[str, str], Verdict | None]]:
+def _label_pairs(item: Item) -> list[tuple[tuple[str, ...], Verdict | None]]:
     """Return the pairs of a row in an order that tells nothing of the label."""
     if item.kind == PAIR and item.label is None:
         first, second = (response_of_row(item, n).text for n in (0, 1))
@@ -127,3 +137,10 @@ def _take_first_turn(item: Item) -> None:
         if isinstance(response, list):
             content = response[0].get("content") or ""
             item.responses[n] = content if isinstance(content, str) else response[:1]
+
+
+def _take_query(item: Item) -> None:
+    """Leave of a row what its user asked before the first answer."""
+    if isinstance(item.prompt, list):
+        item.prompt = list(takewhile(lambda turn: turn["role"] != "assistant", item.prompt))
+    item.responses = []

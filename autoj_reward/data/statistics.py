@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from autoj_reward.data.teacher import TeacherCost
-from autoj_reward.data.training_rows import RowResult
+from autoj_reward.data.training_rows import PROTOCOLS, RowResult
 from autoj_reward.io.markup import table
 
 LABEL_NAMES = ("win", "lose", "tie")
@@ -33,9 +33,10 @@ def statistics(
     whether the budget ended the run.
     """
     training_rows = [result.training for result in results if result.training is not None]
-    if protocol == "pairwise":
-        counted = Counter(LABEL_NAMES[row["gt_label"]] for row in training_rows)
-        values = {"labels": {label: counted[label] for label in LABEL_NAMES}}
+    label = PROTOCOLS[protocol].label
+    if label:
+        counted = Counter(LABEL_NAMES[row[label]] for row in training_rows)
+        values = {"labels": {name: counted[name] for name in LABEL_NAMES}}
     else:
         ratings = Counter(row["pred_score"] for row in training_rows)
         values = {"ratings": dict(sorted(ratings.items(), key=lambda item: float(item[0])))}

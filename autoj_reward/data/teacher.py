@@ -44,8 +44,8 @@ CHARS_PER_TOKEN = 4
 
 
 class TeacherConfig(PricedConfig):
-    """A model that writes judgements or rubrics: an endpoint, a model on this machine, or a
-    script."""
+    """A model that writes judgements, responses or rubrics: an endpoint, a model on this machine,
+    or a script."""
 
     removed_keys: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("price_in", "price_out"), "write price: {in: USD, out: USD}"

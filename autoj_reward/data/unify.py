@@ -33,6 +33,8 @@ class Reason(StrEnum):
     NO_FACTORS = "no_factors"
     NO_RATING = "no_rating"
     DISAGREES = "disagrees_with_people"
+    UNALTERED = "query_not_altered"
+    EQUAL = "equal_responses"
 
 
 @dataclass(frozen=True, slots=True)
