@@ -568,7 +568,7 @@ def test_the_end_says_how_the_judge_is_served(
         ({"losses": {"verdict": 1}}, "losses"),
         ({"method": "ppo"}, "none of sft, grpo"),
         ({"trainer": {"use_vlm": True}}, "trainer.use_vlm.*did you mean `trainer.use_vllm`"),
-        ({"trainer": {"lr_scheduler_type": "no"}}, "GRPOConfig refuses the run file: .*'no'"),
+        ({"trainer": {"lr_scheduler_type": "no"}}, "GRPOConfig refuses the run file: no is not"),
         ({"trainer": {"num_generations": 2}}, "num_generations, for which the run file has outp"),
         ({"trainer": {"shuffle_dataset": True}}, "shuffle_dataset"),
         ({"max_tokens": 512}, "max_tokens 512 leaves no room for a question in max_length 512"),
