@@ -26,7 +26,7 @@ FEW = 0.5
 """Share of outputs with a verdict of their own below which an alarm is raised."""
 
 
-class Alarms(TrainerCallback, ExportableState):  # type: ignore[misc]
+class Alarms(TrainerCallback, ExportableState):
     """Watch over the last outputs. An alarm is printed when it begins and when it ends.
 
     As a callback of the trainer it stands in checkpoints, so that a resumed run knows all alarms.
