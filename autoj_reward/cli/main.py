@@ -66,7 +66,7 @@ MODULES = {
         "classify": "classify every query by scenario",
         "data layouts": "list the layouts of rows that are read",
         "data show": "show what is read of the first rows, without a judge",
-        "train judge": "train a judge on critiques, ratings, labelled pairs (paper, section 4)",
+        "train judge": "train a judge on given texts, or on its own verdicts (sft, grpo, dpo)",
         "train judge sample": "pair right with wrong outputs of a judge, for method: dpo",
         "train scalar": "train a scalar reward model on labelled pairs (paper, section 6.4)",
     },

@@ -31,7 +31,7 @@ from autoj_reward.io.candidates import (
 from autoj_reward.io.checks import BadField
 from autoj_reward.io.items import Item
 from autoj_reward.io.labels import read_label
-from autoj_reward.io.layouts import PAIR, SINGLE
+from autoj_reward.io.layouts import GROUP, PAIR, SINGLE
 from autoj_reward.io.reader import read_items
 from autoj_reward.io.rows import Rows, read_all
 from autoj_reward.io.splits import RowSplit
@@ -256,9 +256,9 @@ def read_compared(
 ) -> Rows[Compared]:
     """Read the human-labelled pairs of a file. The result lists the bad rows, by line, apart.
 
-    Where a layout always puts the better response first, the order is drawn from the texts. A group
-    with scores or ranks gives several pairs. margins: read the margin of the rows that have one.
-    columns, layout, split: as for `read_items`.
+    Where a layout always puts the better response first, and in groups, the order is drawn from the
+    texts. A group with scores or ranks gives several pairs. margins: read the margin of the rows
+    that have one. columns, layout, split: as for `read_items`.
     """
 
     def build(item: Item) -> list[Compared]:
@@ -311,14 +311,14 @@ def _read_compared_message(source: str, item: Item, fmt: JudgeFormat) -> Compare
 def drawn_order(pair: PairRow) -> tuple[tuple[str, str], Verdict]:
     """Return the responses of a pair and the label, in an order that tells nothing of it.
 
-    Where a layout always puts the better response first, the texts draw the order.
+    Where a layout always puts the better response first, the texts draw the order. So they do in
+    a group, which is often sorted by its scores.
     """
     first, second = (response.text for response in pair.responses)
-    if not pair.better_first or pair.label is not Verdict.FIRST:
-        return (first, second), pair.label
-    if is_held_out(first + second, 0.5):
-        return (second, first), Verdict.SECOND
-    return (first, second), Verdict.FIRST
+    sorted_by_label = pair.better_first or pair.item.kind == GROUP
+    if sorted_by_label and is_held_out(first + second, 0.5):
+        return (second, first), pair.label.swapped()
+    return (first, second), pair.label
 
 
 def swapped(row: Compared, fmt: JudgeFormat) -> Compared:

@@ -36,7 +36,7 @@ from autoj_reward.formats.scale import Scale
 from autoj_reward.formats.slots import Slot
 from autoj_reward.formats.turns import Turns
 from autoj_reward.thinking import Marks
-from autoj_reward.types import PAIRWISE, SINGLE, VERDICT, JudgeInput
+from autoj_reward.types import PAIRWISE, SINGLE, VERDICT, JudgeInput, Verdict
 
 FORMATS = Path(__file__).parent / "shipped"
 """Folder of the package's formats."""
@@ -146,6 +146,15 @@ class JudgeFormat(Block):
         if protocol.most_items:
             return protocol.slots_of(self.scale, item)
         return self.slots(item.protocol, len(item.responses))
+
+    @cached_property
+    def verdicts(self) -> frozenset[Verdict]:
+        """Verdicts that a comparison can have; empty without a pairwise protocol."""
+        if self.pairwise is None:
+            return frozenset()
+        if self.pairwise.by_numbers:
+            return frozenset({Verdict.FIRST, Verdict.SECOND, Verdict.TIE})
+        return frozenset(self.pairwise.canonical.values())
 
     @cached_property
     def _slots(self) -> dict[tuple[str, int], tuple[Slot, ...]]:

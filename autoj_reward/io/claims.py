@@ -55,10 +55,27 @@ def claim(folder: Path, config: BaseModel, changeable: set[str]) -> None:
     config_path = folder / "config.json"
     config_text = config.model_dump_json(indent=1, exclude=changeable)
     if config_path.is_file() and config_path.read_bytes() != config_text.encode():
+        changed = _name_changes(config_path.read_bytes(), config_text)
         raise ConfigError(
-            f"{folder} holds a run of another config: name another output, or move it away"
+            f"{folder} holds a run of another config{changed}: name another output, or move it away"
         )
     write_text(config_path, config_text)
+
+
+def _name_changes(old: bytes, new: str) -> str:
+    """Return the keys of a config that differ, to be said in an error; "" for an unreadable one."""
+    try:
+        before = json.loads(old)
+    except (ValueError, RecursionError):
+        return ""
+    after = json.loads(new)
+    if not isinstance(before, dict):
+        return ""
+    names = []
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            names.append(name)
+    return f" ({', '.join(names)} changed)" if names else ""
 
 
 def finish(folder: Path) -> None:

@@ -106,6 +106,15 @@ def refuse_bad(config: FineTuningConfig, bad: Sequence[BadRow]) -> None:
         raise InputError("\n  ".join([*lines, *map(str, bad[:LISTED])]))
 
 
+def explain_no_row(bad: Sequence[BadRow]) -> InputError:
+    """Return the error of a run without a row to train on, with the first of its bad rows."""
+    reason = "no row is left to train on; see data, mix and max_length in the config"
+    if not bad:
+        return InputError(reason)
+    lines = [f"{reason}. {len(bad)} rows are left out", *map(str, bad[:LISTED])]
+    return InputError("\n  ".join(lines))
+
+
 def common_arguments(config: FineTuningConfig, steps: int) -> dict[str, Any]:
     """Return the Trainer's arguments for a schedule of `steps` optimizer steps.
 
@@ -206,14 +215,24 @@ def with_lora(model: Any, lora: LoraBlock, task: str) -> Any:
 
 
 def adapter_config(model: Any, lora: LoraBlock, task: str) -> Any:
-    """Return PEFT's config of a new adapter of a model, for a PEFT task type."""
+    """Return PEFT's config of a new adapter of a model, for a PEFT task type.
+
+    Raises ConfigError if the model has no block from `lora.first_layer` up.
+    """
+    blocks = model.config.num_hidden_layers
+    if lora.first_layer >= blocks:
+        # PEFT would take an empty list of blocks for all of them.
+        raise ConfigError(
+            f"lora.first_layer is {lora.first_layer}, and the model has {blocks} blocks: set it "
+            f"below {blocks}"
+        )
     return lora_config(
         lora.rank,
         task,
         alpha=lora.alpha,
         dropout=lora.dropout,
         target_modules=linear_layers(model),
-        layers_to_transform=list(range(lora.first_layer, model.config.num_hidden_layers)),
+        layers_to_transform=list(range(lora.first_layer, blocks)),
     )
 
 

@@ -378,12 +378,20 @@ def test_one_sided_labels_raise_the_alarm(
         (["sample.engine={max_tokens: 5}"], "sample.engine sets max_tokens"),
         (["sample.engine={kv_cache: 5}"], "kv_cache"),
         (["sample.max_tokens=2048"], "leaves no room for a question"),
+        (["trainer={beta: 3}"], "trainer sets beta, for which the run file has beta"),
     ],
 )
 def test_settings_that_cannot_be(tmp_path: Path, sets: list[str], message: str) -> None:
     path = write_run(tmp_path, tmp_path, make_pairs(8))
     with pytest.raises(ConfigError, match=message):
         load(path, *sets)
+
+
+def test_an_unknown_argument_of_trl_is_refused(tmp_path: Path, folder: Path) -> None:
+    path = write_run(tmp_path, folder, make_pairs(8), trainer={"label_smoothin": 0.1})
+    with pytest.raises(ConfigError, match=r"trainer.label_smoothin: .*did you mean"):
+        train_judge(load(path))
+    assert not (tmp_path / "out").exists()
 
 
 def test_another_method_has_no_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -470,8 +478,9 @@ def test_validations_raise_alarms(
     sample_pairs(config)
     record = train_judge(config)
     [alarm] = record["alarms"]
-    assert alarm.startswith("step 0: 0 of the last 32 outputs end with a verdict of their own")
-    assert "alarm at step 0: 0 of the last 32" in capsys.readouterr().err
+    assert alarm.startswith("step 0, before any training: 0 of the last 32 outputs end with a verd")
+    assert "alarm at step 0, before any training: 0 of the last 32" in capsys.readouterr().err
+    assert record["validation"]["eval_alarm_parse_rate"] == 1
 
 
 @pytest.mark.training

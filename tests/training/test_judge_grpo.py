@@ -24,10 +24,17 @@ from autoj_reward.formats.schema import load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.judge.prompt_text import load_prompt_tokenizer
 from autoj_reward.models.spec import judge_spec
+from autoj_reward.training.groups import Ranked
 from autoj_reward.training.judge.alarms import Alarms
 from autoj_reward.training.judge.grpo import JudgeGRPOTrainer
 from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
-from autoj_reward.training.judge.questions import Question, Unit, make_questions, schedule_units
+from autoj_reward.training.judge.questions import (
+    Question,
+    Unit,
+    _make_unit,
+    make_questions,
+    schedule_units,
+)
 from autoj_reward.training.judge.recipe import MixConfig, load_training
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.shared_prompts import _generate_repeatedly, pack, pad_left
@@ -395,12 +402,181 @@ def test_labels_that_are_all_first_raise_the_alarm(
     config = load_training(write_run(tmp_path, writer, first))
     questions = make_questions(config, make_reader(smollm2).prompting_judge(), len)
     [alarm] = questions.alarms
-    assert "16 of 16 labels are first" in alarm
+    assert "16 of 16 labels are first" in alarm and "no position" in alarm
     labels = Counter(q.label for u in questions.training["compared"] for q in u)
     assert labels[Verdict.FIRST] == labels[Verdict.SECOND]
     chosen = [{"prompt": f"q{n}", "chosen": "good", "rejected": f"bad {n}"} for n in range(16)]
-    config = load_training(write_run(tmp_path, writer, chosen))
-    assert not make_questions(config, make_reader(smollm2).prompting_judge(), len).alarms
+    groups = [
+        {"prompt": f"q{n}", "responses": [f"a {n}", f"b {n}", f"c {n}"], "scores": [3, 2, 1]}
+        for n in range(16)
+    ]
+    for better_first in (chosen, groups):
+        config = load_training(write_run(tmp_path, writer, better_first))
+        assert not make_questions(config, make_reader(smollm2).prompting_judge(), len).alarms
+
+
+@pytest.mark.parametrize(
+    ("mix", "labels", "message"),
+    [
+        ("compared", {"label": 2}, "16 of 16 labels are tie. A judge that always says so is then"),
+        ("preferred", {"label": 1}, "16 of 16 labels are second"),
+        ("rated", {"rating": 7}, "16 of 16 ratings are 7. A judge that always says so"),
+    ],
+)
+def test_labels_that_are_all_the_same_raise_the_alarm(
+    tmp_path: Path, writer: Path, smollm2: Any, mix: str, labels: dict[str, Any], message: str
+) -> None:
+    rows = [{"response": "r"} | row | labels for row in PAIRS]
+    if mix == "rated":
+        rows = [{name: row[name] for name in ("query", "response", "rating")} for row in rows]
+    files = "rated" if mix == "rated" else "compared"
+    path = write_run(
+        tmp_path, writer, rows,
+        data={files: ["pairs.jsonl"]}, mix={"rated": 0, "compared": 0} | {mix: 1},
+    )  # fmt: skip
+    questions = make_questions(load_training(path), make_reader(smollm2).prompting_judge(), len)
+    [alarm] = questions.alarms
+    assert message in alarm
+
+
+@pytest.mark.parametrize("method", ["grpo", "sft"])
+def test_rows_without_a_right_answer_are_left_out(
+    tmp_path: Path, writer: Path, smollm2: Any, method: str
+) -> None:
+    """A tie where the format has none, one response twice; and the error names rows, if all are."""
+    rows = [row | {"label": 2} for row in PAIRS]
+    change: dict[str, Any] = {"format": "rm-r1", "max_length": 2048}
+    if method == "sft":
+        change |= {"method": "sft", "outputs": None, "max_tokens": None}
+    path = write_run(tmp_path, writer, rows, **change)
+    config = {k: v for k, v in yaml.safe_load(path.read_text()).items() if v is not None}
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(InputError) as caught:
+        train_judge(load_training(path))
+    assert "no row is left to train on" in str(caught.value) and "16 rows are left out" in str(
+        caught.value
+    )
+    assert "pairs.jsonl:1: the label is tie" in str(caught.value)
+    same = [row | {"response_2": row["response_1"]} for row in PAIRS[:2]]
+    path = write_run(tmp_path, writer, [*same, *PAIRS[2:]])
+    questions = make_questions(load_training(path), make_reader(smollm2).prompting_judge(), len)
+    assert [row.line for row in questions.bad] == [1, 2]
+    assert "both responses are the same" in questions.bad[0].reason
+
+
+def test_rows_that_are_all_too_long_are_named(tmp_path: Path, writer: Path) -> None:
+    rows = [row | {"response_1": "word " * 900} for row in PAIRS]
+    with pytest.raises(
+        InputError, match=r"pairs.jsonl:1: a prompt of \d+ tokens, and max_length 512"
+    ):
+        train_judge(load_training(write_run(tmp_path, writer, rows)))
+
+
+def test_the_best_of_a_group_stands_anywhere(smollm2: Any) -> None:
+    """Groups come sorted by length, and a faulty response is their last."""
+    judge = make_reader(smollm2, "listwise-brief").prompting_judge()
+    places = Counter[int]()
+    for n in range(60):
+        texts = tuple(f"{letter} {n}" for letter in "abc")
+        group = Ranked("f", n, f"q{n}", texts, (0.0, -1.0, -2.0))
+        [question] = _make_unit("ranked", group, n, judge, 0)
+        assert _make_unit("ranked", group, n, judge, 0) == (question,)
+        [best] = question.best
+        assert question.item.responses[best].text == f"a {n}"
+        places[best] += 1
+    assert min(places[place] for place in range(3)) > 8
+
+
+def test_groups_with_one_leader_raise_the_alarm(smollm2: Any) -> None:
+    reader = make_reader(smollm2, "listwise-brief")
+    item = JudgeInput("group", "q", ("a", "b", "c"))
+    slots = reader.format.slots_of(item)
+
+    def judge(best: int, *scores: int) -> JudgedOutput:
+        question = Question("ranked", "f", 1, 0, 0, item, (), best=(best,))
+        text = "".join(f"{s.force}{score}" for s, score in zip(slots, scores, strict=True))
+        return read(reader, smollm2, [(question, text.lstrip())])[0]
+
+    right = [judge(0, 9, 2, 1), judge(1, 2, 9, 1)]
+    alarms = Alarms()
+    alarms.look(right * 32, 1)
+    assert not alarms.active
+    for scores, place in (((9, 2, 1), "place 1"), ((5, 5, 5), "place 1, 2, 3")):
+        alarms = Alarms()
+        alarms.look([judge(0, *scores), judge(1, *scores)] * 32, 0)
+        assert alarms.active.keys() == {"group"}
+        assert place in alarms.raised[0] and "step 0, before any training" in alarms.raised[0]
+    alarms = Alarms()
+    alarms.look(right[:1] * 64, 1)
+    assert not alarms.active, "one group alone has its best at one place"
+
+
+@pytest.mark.training
+def test_generation_defaults_of_the_model_do_not_count(tmp_path: Path, smollm2: Any) -> None:
+    """A judge is served without them, so a validation and the sampling are too."""
+    model = save_writer(smollm2, tmp_path / "model")
+    path = model / "generation_config.json"
+    [banned] = smollm2(" Response", add_special_tokens=False)["input_ids"]
+    defaults = json.loads(path.read_text()) | {"suppress_tokens": [banned]}
+    path.write_text(json.dumps(defaults))
+    for lora in ({"rank": 2}, None):
+        record = train_judge(
+            load_training(
+                write_run(
+                    tmp_path, model, PAIRS, lora=lora, max_steps=1, learning_rate=1e-9,
+                    output=str(tmp_path / f"out_{bool(lora)}"), trainer={"logging_steps": 1},
+                )
+            )
+        )  # fmt: skip
+        # Ties are all that is left with the token suppressed.
+        assert record["validation"]["eval_tie"] < 1
+        [sampled] = [entry["tie"] for entry in record["history"] if "tie" in entry]
+        assert sampled < 1
+    saved = json.loads((tmp_path / "out_False/judge/generation_config.json").read_text())
+    assert saved["suppress_tokens"] == [banned], "what the model brings is kept"
+
+
+@pytest.mark.training
+def test_a_resumed_run_knows_earlier_alarms(
+    tmp_path: Path,
+    smollm2: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = save_writer(smollm2, tmp_path / "model", DECISIONS[:1])
+    path = write_run(tmp_path, model, PAIRS, max_steps=5, epochs=9, save_steps=3)
+    step = JudgeGRPOTrainer.training_step
+
+    def stop(self: Any, *given: Any, **more: Any) -> Any:
+        if self.state.global_step == 4:
+            raise KeyboardInterrupt
+        return step(self, *given, **more)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(JudgeGRPOTrainer, "training_step", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train_judge(load_training(path))
+    [first] = [line for line in capsys.readouterr().err.splitlines() if "alarm at step" in line]
+    record = train_judge(load_training(path))
+    out, err = capsys.readouterr()
+    assert "goes on from" in err
+    assert f"alarm at {record['alarms'][0]}" == first
+    assert "held-out rows, before and after: parse_rate" in out
+
+
+@pytest.mark.training
+def test_the_end_says_how_the_judge_is_served(
+    tmp_path: Path, smollm2: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = save_writer(smollm2, tmp_path / "model", ["[[A]]", "[[B]]"])
+    path = write_run(
+        tmp_path, model, PAIRS, format="general", max_steps=1, validation_items=1,
+        data={"compared": ["pairs.jsonl"], "held_out": 0},
+    )  # fmt: skip
+    train_judge(load_training(path))
+    out, err = capsys.readouterr()
+    assert f"judge: {tmp_path / 'out/judge'} (as judge.model, with judge.format: general)" in out
+    assert "no row is held out" in err
 
 
 @pytest.mark.parametrize(
@@ -415,6 +591,17 @@ def test_labels_that_are_all_first_raise_the_alarm(
         ({"mix": {"direct": 1, "rated": 0}}, "part without a text"),
         ({"losses": {"verdict": 1}}, "losses"),
         ({"method": "ppo"}, "none of sft, grpo"),
+        ({"trainer": {"use_vlm": True}}, "trainer.use_vlm.*did you mean `trainer.use_vllm`"),
+        ({"trainer": {"lr_scheduler_type": "no"}}, "GRPOConfig refuses the run file: no is not"),
+        ({"trainer": {"num_generations": 2}}, "num_generations, for which the run file has outp"),
+        ({"trainer": {"shuffle_dataset": True}}, "shuffle_dataset"),
+        ({"max_tokens": 512}, "max_tokens 512 leaves no room for a question in max_length 512"),
+        ({"expected": True}, "expected is for ratings, and the mix asks for none"),
+        (
+            {"mix": {"rated": 0, "compared": 1, "preferred": 1}, "rewards": {"order": 0}},
+            "the verdicts of preferred: set rewards.order, or mix.preferred: 0",
+        ),
+        ({"lora": {"first_layer": 2}}, "lora.first_layer is 2, and the model has 2 blocks"),
     ],
 )
 def test_runs_that_cannot_be(

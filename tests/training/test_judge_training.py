@@ -447,7 +447,7 @@ def test_a_folder_belongs_to_one_run(tmp_path: Path, folder: Path) -> None:
     path = write_run(tmp_path, folder, max_length=64)
     with pytest.raises(InputError, match="no row is left to train on"):
         train_judge(load_config(TrainJudgeConfig, path))
-    with pytest.raises(ConfigError, match="holds a run of another config"):
+    with pytest.raises(ConfigError, match=r"holds a run of another config \(seed changed\)"):
         train_judge(load_config(TrainJudgeConfig, path, ["seed=3"]))
 
 

@@ -5,9 +5,15 @@ from __future__ import annotations
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from typing import Any
+
+from tqdm.auto import tqdm
+from transformers import TrainerCallback
+from transformers.trainer_callback import ExportableState
 
 from autoj_reward.training.judge.outputs import JudgedOutput
-from autoj_reward.training.judge.questions import COMPARED, PREFERRED, RATED
+from autoj_reward.training.judge.questions import COMPARED, PREFERRED, RANKED, RATED
+from autoj_reward.training.judge.rewards import find_leaders
 from autoj_reward.types import Verdict
 
 WINDOW = 256
@@ -20,8 +26,11 @@ FEW = 0.5
 """Share of outputs with a verdict of their own below which an alarm is raised."""
 
 
-class Alarms:
-    """Watch over the last outputs. An alarm is printed when it begins and when it ends."""
+class Alarms(TrainerCallback, ExportableState):
+    """Watch over the last outputs. An alarm is printed when it begins and when it ends.
+
+    As a callback of the trainer it stands in checkpoints, so that a resumed run knows all alarms.
+    """
 
     def __init__(self, window: int = WINDOW, prints: bool = True) -> None:
         """window: last outputs that are looked at. prints: whether this process prints, as one of
@@ -33,21 +42,33 @@ class Alarms:
         self.raised: list[str] = []
         """Texts of all alarms so far."""
 
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"args": {}, "attributes": {"raised": self.raised}}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Take over the alarms that were raised before the checkpoint of a resumed run."""
+        kept = state.stateful_callbacks.get(type(self).__name__)
+        if state.global_step and kept:
+            self.raised = list(kept["attributes"]["raised"])
+
     def look(self, outputs: Sequence[JudgedOutput], step: int) -> None:
         """Take the outputs of a step into account, and print what begins or ends."""
         self._recent.extend(outputs)
         found = dict(self._find())
         for name, text in found.items():
             if name not in self.active:
-                self.raised.append(f"step {step}: {text}")
-                self._print(f"alarm at step {step}: {text}")
+                # No setting of the training is to blame for what it starts from.
+                when = f"step {step}" if step else "step 0, before any training"
+                self.raised.append(f"{when}: {text}")
+                self._print(f"alarm at {when}: {text}")
         for name in self.active.keys() - found.keys():
             self._print(f"step {step}: the alarm {name!r} has ended")
         self.active = found
 
     def _print(self, text: str) -> None:
         if self._prints:
-            print(text, file=sys.stderr)
+            tqdm.write(text, file=sys.stderr)
 
     def _find(self) -> Iterator[tuple[str, str]]:
         """Yield the name and text of each alarm that the last outputs raise."""
@@ -68,6 +89,9 @@ class Alarms:
         rated = [output for output in parsed if output.question.part in (RATED, PREFERRED)]
         if len(rated) >= LEAST:
             yield from _find_one_rating(rated)
+        ranked = [output for output in parsed if output.question.part == RANKED]
+        if len(ranked) >= LEAST:
+            yield from _find_one_leader(ranked)
 
 
 def _find_one_verdict(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, str]]:
@@ -100,4 +124,21 @@ def _find_one_rating(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, str
         f"{share:.0%} of the last {len(outputs)} ratings are {rating:g}: lower learning_rate, set "
         "expected: true (method: grpo), so that equal ratings have a signal too, or go back to an "
         "earlier checkpoint",
+    )
+
+
+def _find_one_leader(outputs: Sequence[JudgedOutput]) -> Iterator[tuple[str, str]]:
+    leaders = [find_leaders(output) for output in outputs]
+    [(leader, count)] = Counter(leaders).most_common(1)
+    share = count / len(outputs)
+    # Groups that are asked again and again may all have their best response at one place.
+    right = sum(len(leader) == 1 and leader[0] in output.question.best for output in outputs)
+    if share < COLLAPSED or right >= COLLAPSED * len(outputs):
+        return
+    places = ", ".join(str(place + 1) for place in leader)
+    yield (
+        "group",
+        f"{share:.0%} of the last {len(outputs)} groups have their best score at place {places}, "
+        "whatever the responses are: lower learning_rate, raise kl (method: grpo) or beta (dpo), "
+        "or go back to an earlier checkpoint",
     )

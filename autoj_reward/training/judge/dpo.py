@@ -33,7 +33,13 @@ from autoj_reward.training.judge.pairs import Written, WrittenPair, read_pairs
 from autoj_reward.training.judge.questions import make_questions, report_questions
 from autoj_reward.training.judge.recipe import JudgeDPOConfig
 from autoj_reward.training.judge.rewards import Scorer
-from autoj_reward.training.judge.run import last_validation, start_run
+from autoj_reward.training.judge.run import (
+    build_arguments,
+    describe_validations,
+    last_validation,
+    require_arguments,
+    start_run,
+)
 from autoj_reward.training.saving import train_on
 from autoj_reward.types import BadRow
 
@@ -57,6 +63,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
 
     Raises as `train_judge`, and InputError if the pairs are yet to be sampled.
     """
+    require_arguments(config.trainer, DPOConfig)
     require_fit(lambda: dpo_load(config))
     files = (*config.groups.files, str(config.pairs_file.absolute()))
     run = start_run(config, command, files=files, **config.judge_keys())
@@ -90,6 +97,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
         config.output,
         watched=True,
     )
+    arguments = make_arguments(config, steps)
     set_seed(config.seed)
     model = run.load_model()
     reference = None
@@ -102,11 +110,11 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
     trainer = JudgeDPOTrainer(
         model=model,
         ref_model=reference,
-        args=make_arguments(config, steps),
+        args=arguments,
         train_dataset=Dataset.from_list(ordered),
         processing_class=tokenizer,
         peft_config=adapter,
-        callbacks=[held_out],
+        callbacks=[held_out, held_out.alarms],
     )
     held_out.trainer = trainer
     # autocast narrows what LoRA reads; PEFT would widen it to the adapter's float32 before
@@ -121,7 +129,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
         "validation": last_validation(trainer),
         "alarms": [*questions.alarms, *held_out.alarms.raised],
     }
-    return run.finish(trainer, results)
+    return run.finish(trainer, results, describe_validations(trainer))
 
 
 def make_rows(
@@ -167,4 +175,5 @@ def make_arguments(config: JudgeDPOConfig, steps: int) -> DPOConfig:
         "max_length": None,
         **config.trainer,
     }
-    return DPOConfig(**arguments)
+    arguments_of_trl: DPOConfig = build_arguments(DPOConfig, arguments)
+    return arguments_of_trl

@@ -19,8 +19,8 @@ from autoj_reward.data.labelled import (
     read_labelled,
     swapped,
 )
-from autoj_reward.errors import InputError, InputRejected
-from autoj_reward.training.common import refuse_bad
+from autoj_reward.errors import InputRejected
+from autoj_reward.training.common import explain_no_row, refuse_bad
 from autoj_reward.training.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import MixConfig, TrainJudgeConfig
 from autoj_reward.training.judge.targets import Example, ExampleBuilder
@@ -98,7 +98,7 @@ def make_examples(config: TrainJudgeConfig, builder: ExampleBuilder) -> Examples
     bad_rows = tuple(bad.values())
     refuse_bad(config, bad_rows)
     if not any(splits[0].values()):
-        raise InputError("no row is left to train on; see data and max_length in the config")
+        raise explain_no_row(bad_rows)
     return Examples(splits[0], splits[1], bad_rows)
 
 

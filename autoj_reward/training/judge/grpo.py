@@ -48,7 +48,13 @@ from autoj_reward.training.judge.questions import (
 )
 from autoj_reward.training.judge.recipe import JudgeGRPOConfig, step_load
 from autoj_reward.training.judge.rewards import Scorer
-from autoj_reward.training.judge.run import last_validation, start_run
+from autoj_reward.training.judge.run import (
+    build_arguments,
+    describe_validations,
+    last_validation,
+    require_arguments,
+    start_run,
+)
 from autoj_reward.training.judge.shared_prompts import generate, pack
 from autoj_reward.training.saving import train_on
 
@@ -192,6 +198,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
 
     Raises as `train_judge`.
     """
+    require_arguments(config.trainer, GRPOConfig)
     prompts_in_step = count_prompts(config)
     require_fit(lambda: step_load(config, processes()))
     run = start_run(
@@ -220,6 +227,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     alarms = Alarms(prints=PartialState().is_main_process)
     rewards = RewardFunctions(ordered, reader, scorer, alarms)
     weights = choose_rewards(config, {question.part for question in ordered})
+    arguments = make_arguments(config, steps, limit, list(weights.values()))
     set_seed(config.seed)
     model = run.load_model()
     held_out = HeldOut(
@@ -235,11 +243,11 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
     trainer = JudgeGRPOTrainer(
         model=model,
         reward_funcs=[rewards.function(name) for name in weights],
-        args=make_arguments(config, steps, limit, list(weights.values())),
+        args=arguments,
         train_dataset=Dataset.from_dict({"prompt": [str(n) for n in range(len(ordered))]}),
         processing_class=tokenizer,
         peft_config=adapter_config(model, config.lora, "CAUSAL_LM") if config.lora else None,
-        callbacks=[held_out],
+        callbacks=[held_out, alarms],
     )
     trainer.prompts = [question.ids for question in ordered]
     trainer.generation_config.eos_token_id = list(run.stop_ids)
@@ -255,7 +263,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
         "validation": last_validation(trainer),
         "alarms": [*questions.alarms, *alarms.raised],
     }
-    return run.finish(trainer, results)
+    return run.finish(trainer, results, describe_validations(trainer))
 
 
 def count_prompts(config: JudgeGRPOConfig) -> int:
@@ -297,17 +305,20 @@ def order_questions(
 def choose_rewards(config: JudgeGRPOConfig, parts: set[str]) -> dict[str, float]:
     """Return the weights of the rewards that the asked parts of the mix can earn.
 
-    Raises ConfigError if no reward tells right outputs from wrong ones.
+    Raises ConfigError for a part whose right outputs no reward tells from wrong ones.
     """
     weights = {
         name: weight
         for name, weight in config.rewards.model_dump().items()
         if weight and parts.intersection(REWARDED[name])
     }
-    if not weights.keys() - {"ended", "length"}:
-        raise ConfigError(
-            f"rewards: none of a weight above 0 looks at the verdicts of {', '.join(sorted(parts))}"
-        )
+    for part in sorted(parts):
+        of_verdict = [name for name in REWARDED if REWARDED[name] == (part,)]
+        if not weights.keys() & of_verdict:
+            raise ConfigError(
+                f"rewards: none of a weight above 0 looks at the verdicts of {part}: set "
+                f"rewards.{' or rewards.'.join(of_verdict)}, or mix.{part}: 0"
+            )
     return weights
 
 
@@ -330,4 +341,5 @@ def make_arguments(
         "shuffle_dataset": False,
         **config.trainer,
     }
-    return GRPOConfig(**arguments)
+    arguments_of_trl: GRPOConfig = build_arguments(GRPOConfig, arguments)
+    return arguments_of_trl

@@ -10,11 +10,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accelerate import PartialState
 from transformers import GenerationConfig, TrainerCallback
 
 from autoj_reward.io.files import write_jsonl
 from autoj_reward.training.judge.alarms import Alarms
-from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader, gather_outputs
+from autoj_reward.training.judge.outputs import (
+    JudgedOutput,
+    OutputReader,
+    gather_outputs,
+    own_labels,
+)
 from autoj_reward.training.judge.questions import Question, Unit
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.shared_prompts import generate
@@ -54,7 +60,8 @@ class HeldOut(TrainerCallback):
         self._limit = limit
         self._size = size
         self._output = output
-        self.alarms = Alarms(window=len(self._questions))
+        prints = PartialState().is_main_process
+        self.alarms = Alarms(window=len(self._questions), prints=prints)
         """Alarms that these outputs raise, each validation alone; none if it is not watched."""
         self._watched = watched
 
@@ -78,6 +85,10 @@ class HeldOut(TrainerCallback):
         # Processes judge as many questions each, so that some questions may be judged twice.
         outputs = outputs[: len(self._questions)]
         metrics = self._scorer.metrics(outputs)
+        if self._watched:
+            # All processes have all outputs, and one prints.
+            self.alarms.look(outputs, state.global_step)
+            metrics |= {f"alarm_{name}": 1.0 for name in self.alarms.active}
         model = self.trainer.model
         was_training = model.training
         # TRL adds the metrics of the training so far to what it logs of a model that trains.
@@ -85,8 +96,6 @@ class HeldOut(TrainerCallback):
         self.trainer.log({f"eval_{name}": value for name, value in metrics.items()})
         model.train(was_training)
         if state.is_world_process_zero:
-            if self._watched:
-                self.alarms.look(outputs, state.global_step)
             path = self._output / FOLDER / f"step-{state.global_step}.jsonl"
             path.parent.mkdir(parents=True, exist_ok=True)
             write_jsonl(path, [make_row(output) for output in outputs])
@@ -121,8 +130,10 @@ def make_row(output: JudgedOutput) -> dict[str, Any]:
         "responses": [response.text for response in question.item.responses],
         "label": question.label,
         "rating_label": question.rating,
+        "best": question.best,
         "verdict": judgement.verdict if output.parsed else None,
         "rating": judgement.rating if output.parsed else None,
+        "readings": own_labels(output),
         "outcome": judgement.outcome,
         "reason": judgement.reason,
         "output": output.text,

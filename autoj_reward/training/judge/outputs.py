@@ -18,9 +18,9 @@ from autoj_reward.engine.base import (
     Prepared,
     Sampling,
     extend_prompt,
-    fit_prompt,
 )
 from autoj_reward.engine.labels import Read, slot_tokens, trie_probs
+from autoj_reward.errors import InputRejected
 from autoj_reward.formats.render import RenderedPrompt
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.formats.tokens import PromptTokenizer
@@ -46,6 +46,13 @@ class JudgedOutput:
     def parsed(self) -> bool:
         """Whether the output ended and has a verdict of its own, at its slot."""
         return self.ended and self.judgement.ok and not self.judgement.forced
+
+
+def own_labels(output: JudgedOutput) -> dict[str, str] | None:
+    """Return the labels that an output writes by slot, or None without a verdict of its own."""
+    if not output.parsed:
+        return None
+    return {reading.slot: reading.label for reading in output.judgement.readings}
 
 
 class OutputEngine:
@@ -95,7 +102,14 @@ class OutputEngine:
         self, prompt: RenderedPrompt, max_tokens: int, over_long: OverLong
     ) -> Prepared:
         """Tokenize a prompt; raises InputRejected for one that is too long."""
-        return fit_prompt(self._tokens, prompt, self._max_model_len, max_tokens, over_long)
+        ids = self._tokens.ids(prompt)
+        free = self._max_model_len - max_tokens
+        if len(ids) > free:
+            raise InputRejected(
+                f"a prompt of {len(ids)} tokens, and max_length {self._max_model_len} leaves "
+                f"{free} beside the output"
+            )
+        return Prepared(prompt, tuple(ids), tail=self._tokens.tail(ids))
 
     async def generate(self, prepared: Prepared, sampling: Sampling) -> list[Generation]:
         """Return what the output has after this prompt, at most `sampling.max_tokens` of it."""

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from tqdm import tqdm
 
@@ -22,10 +23,10 @@ from autoj_reward.data.labelled import (
     is_held_out,
     read_labelled,
 )
-from autoj_reward.errors import ConfigError, InputError, InputRejected
+from autoj_reward.errors import ConfigError, InputRejected
 from autoj_reward.formats.schema import JudgeFormat
 from autoj_reward.judge.generative import GenerativeJudge
-from autoj_reward.training.common import refuse_bad
+from autoj_reward.training.common import explain_no_row, refuse_bad
 from autoj_reward.training.groups import Ranked, ranked_groups
 from autoj_reward.training.judge.recipe import JudgeTrainingConfig, MixConfig
 from autoj_reward.types import GROUP, PAIRWISE, SINGLE, BadRow, JudgeInput, Verdict
@@ -36,6 +37,9 @@ PROTOCOLS = {COMPARED: PAIRWISE, RATED: SINGLE, PREFERRED: SINGLE, RANKED: GROUP
 """Protocol that a part's questions are asked in."""
 ONE_SIDED = 0.99
 """Share of the labels of a file from which on they are taken for a fault of the file."""
+LOOK = "look whether the labels are read as you mean them (autoj data show)"
+"""What to do about labels that are all the same."""
+T = TypeVar("T", Verdict, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def make_questions(
         try:
             if row.query in measured_queries:
                 raise InputRejected("its query is among those of data.exclude, which measure")
-            unit = _make_unit(part, row, units, judge)
+            unit = _make_unit(part, row, units, judge, config.seed)
         except InputRejected as error:
             bad[row.source, row.line] = BadRow(row.source, row.line, "", str(error))
             continue
@@ -113,17 +117,23 @@ def make_questions(
     bad_rows = tuple(bad.values())
     refuse_bad(config, bad_rows)
     if not any(splits[0].values()):
-        raise InputError("no row is left to train on; see data, mix and max_length in the config")
-    alarms = tuple(_find_one_sided(compared)) if config.mix.compared else ()
-    return Questions(splits[0], splits[1], bad_rows, alarms)
+        raise explain_no_row(bad_rows)
+    alarms: list[str] = []
+    if config.mix.compared or config.mix.preferred:
+        alarms += _find_one_sided(compared)
+    if config.mix.rated:
+        alarms += _find_one_rating(rated)
+    return Questions(splits[0], splits[1], bad_rows, tuple(alarms))
 
 
 def report_questions(questions: Questions) -> None:
-    """Print the rows that were left out, and what looks wrong with the labels, to stderr."""
+    """Print to stderr the rows that were left out, and what looks wrong with the others."""
     for row in questions.bad:
         print(f"left out: {row}", file=sys.stderr)
     for alarm in questions.alarms:
         print(f"alarm: {alarm}", file=sys.stderr)
+    if not questions.validation:
+        print("no row is held out, so nothing is validated: see data.held_out", file=sys.stderr)
 
 
 def _yield_rows(
@@ -150,21 +160,29 @@ def _yield_rows(
 
 
 def _make_unit(
-    part: str, row: Rated | Compared | Ranked, number: int, judge: GenerativeJudge
+    part: str, row: Rated | Compared | Ranked, number: int, judge: GenerativeJudge, seed: int
 ) -> Unit:
-    """Return the questions about a row. Raises InputRejected if one cannot be asked."""
+    """Return the questions about a row. Raises InputRejected if one cannot be asked, or has no
+    right answer."""
     protocol = PROTOCOLS[part]
     if isinstance(row, Rated):
         item = JudgeInput(protocol, row.query, (row.response,))
         ids = _find_prompt(item, judge)
         return (Question(part, row.source, row.line, number, 0, item, ids, rating=row.rating),)
     if isinstance(row, Ranked):
-        item = JudgeInput(protocol, row.query, row.responses)
+        # Groups come sorted by length, with a faulty response at their end.
+        order = list(range(len(row.responses)))
+        random.Random(f"{seed} {row.query} {row.responses}").shuffle(order)
+        item = JudgeInput(protocol, row.query, tuple(row.responses[n] for n in order))
         highest = max(row.scores)
-        best = tuple(n for n, score in enumerate(row.scores) if score == highest)
+        best = tuple(place for place, n in enumerate(order) if row.scores[n] == highest)
         ids = _find_prompt(item, judge)
         return (Question(part, row.source, row.line, number, 0, item, ids, best=best),)
     first, second = row.responses
+    if first == second and row.label is not Verdict.TIE:
+        raise InputRejected(f"both responses are the same, and the label is {row.label}")
+    if part == COMPARED and row.label not in judge.format.verdicts:
+        raise InputRejected(f"the label is {row.label}, which format {judge.format.name} never is")
     shown: tuple[tuple[str, ...], ...] = ((first, second), (second, first))
     labels = (row.label, row.label.swapped())
     if part == PREFERRED:
@@ -200,19 +218,41 @@ def _require_protocols(mix: MixConfig, fmt: JudgeFormat) -> None:
 
 
 def _find_one_sided(compared: Sequence[Compared]) -> Iterator[str]:
-    """Yield a warning for each file whose labels are nearly all the same."""
-    labels: dict[str, Counter[Verdict]] = {}
+    """Yield a warning for each file of pairs whose labels are nearly all the same."""
+    by_source: dict[str, list[Verdict]] = {}
     for row in compared:
-        labels.setdefault(row.source, Counter())[row.label] += 1
-    for source, counts in labels.items():
-        [(label, count)] = counts.most_common(1)
-        total = counts.total()
-        if total >= 8 and count >= ONE_SIDED * total:
-            yield (
-                f"{source}: {count} of {total} labels are {label}. Both orders of each pair are "
-                "asked, so that the judge learns no position from it; but look whether the labels "
-                "are read as you mean them (autoj data show)"
-            )
+        by_source.setdefault(row.source, []).append(row.label)
+    for source, labels in by_source.items():
+        if (found := _find_only_label(labels)) is None:
+            continue
+        label, count = found
+        effect = (
+            "A judge that always says so is then right"
+            if label is Verdict.TIE
+            else "The judge learns no position from it, since each pair is asked about both ways"
+        )
+        yield f"{source}: {count} of {len(labels)} labels are {label}. {effect}; {LOOK}"
+
+
+def _find_one_rating(rated: Sequence[Rated]) -> Iterator[str]:
+    """Yield a warning for each file of rated responses whose ratings are nearly all the same."""
+    by_source: dict[str, list[float]] = {}
+    for row in rated:
+        by_source.setdefault(row.source, []).append(row.rating)
+    for source, ratings in by_source.items():
+        if (found := _find_only_label(ratings)) is None:
+            continue
+        rating, count = found
+        yield (
+            f"{source}: {count} of {len(ratings)} ratings are {rating:g}. A judge that always says "
+            f"so is then right; {LOOK}"
+        )
+
+
+def _find_only_label(labels: Sequence[T]) -> tuple[T, int] | None:
+    """Return the label that nearly all are, with its count. None for mixed or few labels."""
+    [(label, count)] = Counter(labels).most_common(1)
+    return (label, count) if len(labels) >= 8 and count >= ONE_SIDED * len(labels) else None
 
 
 def schedule_units(

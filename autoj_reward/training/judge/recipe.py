@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -170,6 +170,17 @@ class JudgeGRPOConfig(JudgeTrainingConfig):
     trainer: dict[str, Any] = Field(default_factory=dict)
     """Further arguments of TRL's GRPOConfig by their names there, such as `use_vllm: true`."""
 
+    @model_validator(mode="after")
+    def _require_sense(self) -> JudgeGRPOConfig:
+        _require_room(self.max_tokens, self.max_length, "max_tokens")
+        _refuse_arguments(self.trainer, SET_ELSEWHERE_GRPO)
+        if self.expected and not (self.mix.rated or self.mix.preferred):
+            raise ValueError(
+                "expected is for ratings, and the mix asks for none: set expected: false, or a "
+                "mix.rated or mix.preferred above 0"
+            )
+        return self
+
 
 class SampleConfig(Block):
     """Outputs that `autoj train judge sample` draws, and the pairs that it makes of them."""
@@ -226,11 +237,8 @@ class JudgeDPOConfig(JudgeTrainingConfig):
         own_keys = {"model", "revision", "format", "wrapper", *self.judge_keys()}
         if twice := sorted(own_keys & self.sample.engine.keys()):
             raise ValueError(f"sample.engine sets {', '.join(twice)}, as other keys here do")
-        if self.sample.max_tokens >= self.max_length:
-            raise ValueError(
-                f"sample.max_tokens {self.sample.max_tokens} leaves no room for a question in "
-                f"max_length {self.max_length}"
-            )
+        _require_room(self.sample.max_tokens, self.max_length, "sample.max_tokens")
+        _refuse_arguments(self.trainer, SET_ELSEWHERE_DPO)
         self.sampled_judge()  # which refuses a key that it does not know
         return self
 
@@ -261,6 +269,54 @@ class JudgeDPOConfig(JudgeTrainingConfig):
             format=self.format,
             wrapper=self.wrapper,
             **self.judge_keys() | self.sample.engine,
+        )
+
+
+SET_ELSEWHERE = {
+    "output_dir": "output",
+    "per_device_train_batch_size": "device_batch_size",
+    "gradient_accumulation_steps": "batch_size",
+    "num_train_epochs": "epochs",
+    "max_steps": "max_steps",
+    "learning_rate": "learning_rate",
+    "warmup_steps": "warmup",
+    "warmup_ratio": "warmup",
+    "adam_beta1": "betas",
+    "adam_beta2": "betas",
+    "weight_decay": "weight_decay",
+    "bf16": "dtype",
+    "fp16": "dtype",
+    "gradient_checkpointing": "gradient_checkpointing",
+    "save_steps": "save_steps",
+    "seed": "seed",
+}
+"""Arguments of TRL that keys of the run file set, with these keys."""
+SET_ELSEWHERE_GRPO = SET_ELSEWHERE | {
+    "num_generations": "outputs",
+    "max_completion_length": "max_tokens",
+    "temperature": "temperature",
+    "beta": "kl",
+    "reward_weights": "rewards",
+    # Both questions of a pair are asked in one step.
+    "shuffle_dataset": "batch_size",
+    "steps_per_generation": "batch_size",
+    "generation_batch_size": "batch_size",
+}
+SET_ELSEWHERE_DPO = SET_ELSEWHERE | {"beta": "beta", "max_length": "max_length"}
+
+
+def _refuse_arguments(trainer: Mapping[str, Any], elsewhere: Mapping[str, str]) -> None:
+    """Raise ValueError if `trainer` sets what another key of the run file does."""
+    for name in trainer:
+        if name in elsewhere:
+            raise ValueError(f"trainer sets {name}, for which the run file has {elsewhere[name]}")
+
+
+def _require_room(max_tokens: int, max_length: int, name: str) -> None:
+    """Raise ValueError if outputs of the length of the key `name` leave nothing for a question."""
+    if max_tokens >= max_length:
+        raise ValueError(
+            f"{name} {max_tokens} leaves no room for a question in max_length {max_length}"
         )
 
 

@@ -139,17 +139,20 @@ def is_right(output: JudgedOutput) -> bool:
 
 def is_best_first(output: JudgedOutput) -> bool:
     """Return whether a group's highest score is that of one response, and of a best one."""
-    if not output.parsed:
-        return False
-    scores = {}
+    leaders = find_leaders(output) if output.parsed else ()
+    return len(leaders) == 1 and leaders[0] in output.question.best
+
+
+def find_leaders(output: JudgedOutput) -> tuple[int, ...]:
+    """Return the indices of a group's responses with the highest score; none without all scores."""
+    scores = []
     for n in range(len(output.question.item.responses)):
         reading = output.judgement.reading(f"response_{n + 1}")
         if reading is None or reading.value is None:
-            return False
-        scores[n] = reading.value
-    highest = max(scores.values())
-    best = [n for n, score in scores.items() if score == highest]
-    return len(best) == 1 and best[0] in output.question.best
+            return ()
+        scores.append(reading.value)
+    highest = max(scores)
+    return tuple(n for n, score in enumerate(scores) if score == highest)
 
 
 def measure_consistency(outputs: Sequence[JudgedOutput]) -> float:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from autoj_reward.config import JudgeConfig
+from autoj_reward.errors import ConfigError, did_you_mean
 from autoj_reward.formats.schema import JudgeFormat, load_format
 from autoj_reward.formats.tokens import PromptTokenizer
 from autoj_reward.models import ResolvedModel, format_and_wrapper, resolve
@@ -69,8 +70,11 @@ class JudgeRun:
             attn_implementation=attention,
         )
 
-    def finish(self, trainer: Any, results: Mapping[str, Any]) -> dict[str, Any]:
-        """Save the judge and `training.json`, and return the content of the latter."""
+    def finish(self, trainer: Any, results: Mapping[str, Any], summary: str = "") -> dict[str, Any]:
+        """Save the judge and `training.json`, and return the content of the latter.
+
+        summary: printed before the judge's folder.
+        """
         from autoj_reward.training.saving import merge_adapter, save_weights, write_record
 
         config = self.config
@@ -82,8 +86,21 @@ class JudgeRun:
         seconds = time.monotonic() - self.started
         record = write_record(trainer, config, self.command, seconds, results)
         if trainer.is_world_process_zero():
-            print(f"judge: {config.output / 'judge'}")
+            folder = config.output / "judge"
+            if summary:
+                print(summary)
+            print(f"judge: {folder}{self._explain_keys(folder)}")
         return record
+
+    def _explain_keys(self, folder: Path) -> str:
+        """Return the keys without which the judge in a folder is not asked as it was trained."""
+        trained = format_and_wrapper(self.judge)
+        by_itself = format_and_wrapper(JudgeConfig(model=str(folder)))
+        keys = []
+        for name, value, default in zip(("format", "wrapper"), trained, by_itself, strict=True):
+            if value != default:
+                keys.append(f"judge.{name}: {value}")
+        return f" (as judge.model, with {', '.join(keys)})" if keys else ""
 
 
 def start_run(
@@ -126,6 +143,38 @@ def load_run(config: JudgeTrainingConfig, command: str = "", **judge: Any) -> Ju
     marks = (thinking.open, thinking.close) if thinking else ()
     tokens = PromptTokenizer(tokenizer, wrapper, marks)
     return JudgeRun(config, judge_config, source, fmt, tokens, command)
+
+
+def require_arguments(trainer: Mapping[str, Any], kind: Any) -> None:
+    """Raise ConfigError for an argument in the run file's `trainer` that TRL's config lacks."""
+    known = [field.name for field in fields(kind)]
+    for name in trainer:
+        if name not in known:
+            raise ConfigError(
+                f"trainer.{name}: no argument of TRL's {kind.__name__}"
+                f"{did_you_mean(name, known, 'trainer.')}"
+            )
+
+
+def build_arguments(kind: Any, arguments: Mapping[str, Any]) -> Any:
+    """Return TRL's arguments. Raises ConfigError for values that it refuses."""
+    try:
+        return kind(**arguments)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"TRL's {kind.__name__} refuses the run file: {error}") from error
+
+
+def describe_validations(trainer: Any) -> str:
+    """Return the metrics of the first validation and of the last one; "" without two."""
+    found = [entry for entry in trainer.state.log_history if "eval_parse_rate" in entry]
+    if len(found) < 2:
+        return ""
+    first, *_, last = found
+    changes = []
+    for name, value in last.items():
+        if name.startswith("eval_") and name in first:
+            changes.append(f"{name.removeprefix('eval_')} {first[name]:.3g} -> {value:.3g}")
+    return f"held-out rows, before and after: {', '.join(changes)}"
 
 
 def last_validation(trainer: Any) -> dict[str, float]:

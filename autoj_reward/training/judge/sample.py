@@ -30,7 +30,7 @@ from autoj_reward.judge.thinking import CUT
 from autoj_reward.models.spec import JudgeSpec, judge_spec, spec_of
 from autoj_reward.thinking import KNOWN_MARKS, opened_at_end
 from autoj_reward.training.judge.examples import bad_by_source
-from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader
+from autoj_reward.training.judge.outputs import JudgedOutput, OutputReader, own_labels
 from autoj_reward.training.judge.pairs import (
     Choice,
     SampledOutput,
@@ -145,17 +145,10 @@ def read_sampled(
     readings = reader.read([question] * len(written), id_lists)
     for (sample, judgement, text, ended), read in zip(written, readings, strict=True):
         served = JudgedOutput(question, text, read.tokens, ended, judgement)
-        if own_verdict(served) == own_verdict(read):
+        if own_labels(served) == own_labels(read):
             judged = replace(read.judgement, judge=judgement.judge)
             outputs.append(SampledOutput(text, sample, replace(read, judgement=judged)))
     return outputs
-
-
-def own_verdict(output: JudgedOutput) -> dict[str, str] | None:
-    """Return the labels that an output writes by slot, or None without a verdict of its own."""
-    if not output.parsed:
-        return None
-    return {reading.slot: reading.label for reading in output.judgement.readings}
 
 
 def spell_output(

@@ -94,6 +94,7 @@ def _open_model(trainer: Any) -> Iterator[Any]:
         stack.enter_context(torch.no_grad())
         # As in the training pass, autocast narrows what a LoRA adapter reads.
         stack.enter_context(trainer.accelerator.autocast())
+        stack.enter_context(_without_generation_defaults(model))
         if trainer.is_fsdp_enabled:
             from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -101,6 +102,25 @@ def _open_model(trainer: Any) -> Iterator[Any]:
             stack.enter_context(FullyShardedDataParallel.summon_full_params(wrapped, recurse=False))
         yield model
     trainer.model.train(was_training)
+
+
+@contextmanager
+def _without_generation_defaults(model: Any) -> Iterator[None]:
+    """Take away the generation config that came with the model, within this context.
+
+    Many chat models bring a penalty for repetition. `generate` takes from there what its own config
+    leaves open, and a judge is served without it.
+    """
+    # PEFT hands its own one down to the model in it.
+    holders = [model, model.get_base_model()] if hasattr(model, "get_base_model") else [model]
+    configs = [holder.generation_config for holder in holders]
+    for holder in holders:
+        holder.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        for holder, config in zip(holders, configs, strict=True):
+            holder.generation_config = config
 
 
 def _cut_after(ids: list[int], stops: Collection[int]) -> list[int]:

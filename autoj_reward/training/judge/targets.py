@@ -20,6 +20,7 @@ from torch import Tensor
 from autoj_reward.data.labelled import Compared, Rated
 from autoj_reward.engine.base import Generation, Prepared
 from autoj_reward.engine.labels import slot_tokens
+from autoj_reward.errors import InputRejected
 from autoj_reward.formats.read import WrittenVerdict
 from autoj_reward.formats.render import render
 from autoj_reward.formats.schema import JudgeFormat, parse_comparison, parse_rating
@@ -217,6 +218,10 @@ class ExampleBuilder:
         assert fmt is not None  # the reader refused a format without
         tree, prepared = self._make_tree(JudgeInput("pairwise", row.query, row.responses))
         canonical = {verdict: label for label, verdict in fmt.canonical.items()}
+        if row.label not in canonical:
+            raise InputRejected(
+                f"the label is {row.label}, for which format {self.format.name} has no word"
+            )
         text = row.judgement or fmt.force.lstrip() + canonical[row.label]
         output = self._add_output(tree, prepared, text)
         if self.losses.verdict:
