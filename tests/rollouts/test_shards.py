@@ -21,7 +21,15 @@ from autoj_reward.models.spec import judge_spec
 from autoj_reward.processes import processes
 from autoj_reward.replicas.cluster import Cluster
 from autoj_reward.types import Candidate
-from tests.rollouts.test_job import BAD, ROWS, SCRIPT, Job, list_judged_texts, read_lines
+from tests.rollouts.test_job import (
+    BAD,
+    ROWS,
+    SCRIPT,
+    Job,
+    list_judged_texts,
+    read_journal_inputs,
+    read_lines,
+)
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
@@ -124,8 +132,15 @@ def test_an_error_of_a_worker_says_what_to_do(
     )
     assert not (job.output / "selections.jsonl").exists()
     journal.unlink()
+    recorded = []
+    for path in (job.output / "shards").glob("*/journal.sqlite"):
+        recorded += read_journal_inputs(path)
+    asked = len(list_judged_texts(job.log))
     assert job.run() == 0
-    assert len(list_judged_texts(job.log)) == 10  # the shards that were done are not done again
+    # What the error cut off is asked again, and nothing that was recorded.
+    asked_again = list_judged_texts(job.log)[asked:]
+    assert len(recorded) + len(asked_again) == 10
+    assert not any(responses in recorded for responses in asked_again)
 
 
 class Rating:
