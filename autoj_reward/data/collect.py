@@ -52,7 +52,8 @@ JUDGE_FORMAT = "autoj-en"
 
 
 class CollectConfig(DataFolder):
-    """A collection of judgements or pairs to train on (paper, section 3.3)."""
+    """What `autoj collect` asks a teacher, about which rows, and where it writes the training data
+    (paper, section 3.3)."""
 
     protocol: Literal["pairwise", "single", "altered"]
     """`pairwise` compares, `single` criticises one response of each row in three questions.

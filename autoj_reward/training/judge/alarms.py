@@ -27,9 +27,10 @@ FEW = 0.5
 
 
 class Alarms(TrainerCallback, ExportableState):
-    """Watch over the last outputs. An alarm is printed when it begins and when it ends.
+    """Watch for outputs that fall into one verdict, rating or place, or hold no verdict.
 
-    As a callback of the trainer it stands in checkpoints, so that a resumed run knows all alarms.
+    An alarm is printed when it begins and when it ends. As a callback of the trainer it has
+    its alarms kept in checkpoints, so that `raised` lists those before a resume too.
     """
 
     def __init__(self, window: int = WINDOW, prints: bool = True) -> None:
@@ -47,7 +48,7 @@ class Alarms(TrainerCallback, ExportableState):
         return {"args": {}, "attributes": {"raised": self.raised}}
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Take over the alarms that were raised before the checkpoint of a resumed run."""
+        """Add the alarms of the checkpoint, if the run resumes from one."""
         kept = state.stateful_callbacks.get(type(self).__name__)
         if state.global_step and kept:
             self.raised = list(kept["attributes"]["raised"])

@@ -35,7 +35,6 @@ from autoj_reward.training.judge.recipe import JudgeDPOConfig
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.run import (
     build_arguments,
-    describe_validations,
     last_validation,
     require_arguments,
     start_run,
@@ -129,7 +128,7 @@ def train_on_pairs(config: JudgeDPOConfig, command: str = "") -> dict[str, Any]:
         "validation": last_validation(trainer),
         "alarms": [*questions.alarms, *held_out.alarms.raised],
     }
-    return run.finish(trainer, results, describe_validations(trainer))
+    return run.finish(trainer, results)
 
 
 def make_rows(

@@ -50,7 +50,6 @@ from autoj_reward.training.judge.recipe import JudgeGRPOConfig, step_load
 from autoj_reward.training.judge.rewards import Scorer
 from autoj_reward.training.judge.run import (
     build_arguments,
-    describe_validations,
     last_validation,
     require_arguments,
     start_run,
@@ -263,7 +262,7 @@ def train_on_outcomes(config: JudgeGRPOConfig, command: str = "") -> dict[str, A
         "validation": last_validation(trainer),
         "alarms": [*questions.alarms, *alarms.raised],
     }
-    return run.finish(trainer, results, describe_validations(trainer))
+    return run.finish(trainer, results)
 
 
 def count_prompts(config: JudgeGRPOConfig) -> int:

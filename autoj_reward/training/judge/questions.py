@@ -10,7 +10,7 @@ import asyncio
 import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -127,7 +127,8 @@ def make_questions(
 
 
 def report_questions(questions: Questions) -> None:
-    """Print to stderr the rows that were left out, and what looks wrong with the others."""
+    """Print to stderr the rows that were left out, the alarms about labels, and whether no row is
+    held out."""
     for row in questions.bad:
         print(f"left out: {row}", file=sys.stderr)
     for alarm in questions.alarms:
@@ -219,40 +220,37 @@ def _require_protocols(mix: MixConfig, fmt: JudgeFormat) -> None:
 
 def _find_one_sided(compared: Sequence[Compared]) -> Iterator[str]:
     """Yield a warning for each file of pairs whose labels are nearly all the same."""
-    by_source: dict[str, list[Verdict]] = {}
-    for row in compared:
-        by_source.setdefault(row.source, []).append(row.label)
-    for source, labels in by_source.items():
-        if (found := _find_only_label(labels)) is None:
-            continue
-        label, count = found
+    for source, label, counted in _find_only_labels((row.source, row.label) for row in compared):
         effect = (
             "A judge that always says so is then right"
             if label is Verdict.TIE
             else "The judge learns no position from it, since each pair is asked about both ways"
         )
-        yield f"{source}: {count} of {len(labels)} labels are {label}. {effect}; {LOOK}"
+        yield f"{source}: {counted} labels are {label}. {effect}; {LOOK}"
 
 
 def _find_one_rating(rated: Sequence[Rated]) -> Iterator[str]:
     """Yield a warning for each file of rated responses whose ratings are nearly all the same."""
-    by_source: dict[str, list[float]] = {}
-    for row in rated:
-        by_source.setdefault(row.source, []).append(row.rating)
-    for source, ratings in by_source.items():
-        if (found := _find_only_label(ratings)) is None:
-            continue
-        rating, count = found
+    for source, rating, counted in _find_only_labels((row.source, row.rating) for row in rated):
         yield (
-            f"{source}: {count} of {len(ratings)} ratings are {rating:g}. A judge that always says "
-            f"so is then right; {LOOK}"
+            f"{source}: {counted} ratings are {rating:g}. A judge that always says so is then "
+            f"right; {LOOK}"
         )
 
 
-def _find_only_label(labels: Sequence[T]) -> tuple[T, int] | None:
-    """Return the label that nearly all are, with its count. None for mixed or few labels."""
-    [(label, count)] = Counter(labels).most_common(1)
-    return (label, count) if len(labels) >= 8 and count >= ONE_SIDED * len(labels) else None
+def _find_only_labels(labelled: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T, str]]:
+    """Yield the files whose labels are nearly all the same: file, label, and "n of m" of them.
+
+    labelled: the file and the label of each row.
+    """
+    by_source: dict[str, Counter[T]] = {}
+    for source, label in labelled:
+        by_source.setdefault(source, Counter())[label] += 1
+    for source, counts in by_source.items():
+        [(label, count)] = counts.most_common(1)
+        total = counts.total()
+        if total >= 8 and count >= ONE_SIDED * total:
+            yield source, label, f"{count} of {total}"
 
 
 def schedule_units(
@@ -260,9 +258,9 @@ def schedule_units(
 ) -> list[Unit]:
     """Return the questions in training order, two at a time; each epoch is drawn and shuffled anew.
 
-    A step takes whole twos, so the two questions of a pair are never divided between steps. Two
-    single questions, such as those of rated responses, make up a two. A last single one is left out
-    of its epoch.
+    So a step never divides the two questions of a pair. Questions that stand alone, such as those
+    of rated responses, are put together by twos, and the last of an odd number is left out of its
+    epoch.
     """
     shares = mix.model_dump()
     rng = random.Random(seed)

@@ -144,7 +144,10 @@ def is_best_first(output: JudgedOutput) -> bool:
 
 
 def find_leaders(output: JudgedOutput) -> tuple[int, ...]:
-    """Return the indices of a group's responses with the highest score; none without all scores."""
+    """Return the indices of the responses of a group that share the highest score.
+
+    Empty if the output lacks the score of a response.
+    """
     scores = []
     for n in range(len(output.question.item.responses)):
         reading = output.judgement.reading(f"response_{n + 1}")

@@ -70,11 +70,9 @@ class JudgeRun:
             attn_implementation=attention,
         )
 
-    def finish(self, trainer: Any, results: Mapping[str, Any], summary: str = "") -> dict[str, Any]:
-        """Save the judge and `training.json`, and return the content of the latter.
-
-        summary: printed before the judge's folder.
-        """
+    def finish(self, trainer: Any, results: Mapping[str, Any]) -> dict[str, Any]:
+        """Save the judge and `training.json`, print what validation found and the judge's folder,
+        and return the content of `training.json`."""
         from autoj_reward.training.saving import merge_adapter, save_weights, write_record
 
         config = self.config
@@ -87,7 +85,7 @@ class JudgeRun:
         record = write_record(trainer, config, self.command, seconds, results)
         if trainer.is_world_process_zero():
             folder = config.output / "judge"
-            if summary:
+            if summary := describe_validations(trainer):
                 print(summary)
             print(f"judge: {folder}{self._explain_keys(folder)}")
         return record
@@ -157,7 +155,7 @@ def require_arguments(trainer: Mapping[str, Any], kind: Any) -> None:
 
 
 def build_arguments(kind: Any, arguments: Mapping[str, Any]) -> Any:
-    """Return TRL's arguments. Raises ConfigError for values that it refuses."""
+    """Return TRL's config of the class `kind`. Raises ConfigError for values that it refuses."""
     try:
         return kind(**arguments)
     except (TypeError, ValueError) as error:
@@ -165,7 +163,10 @@ def build_arguments(kind: Any, arguments: Mapping[str, Any]) -> Any:
 
 
 def describe_validations(trainer: Any) -> str:
-    """Return the metrics of the first validation and of the last one; "" without two."""
+    """Return a line with the metrics of a trainer's first and last validation of outputs.
+
+    Empty after less than two of them, and for a training that validates no outputs.
+    """
     found = [entry for entry in trainer.state.log_history if "eval_parse_rate" in entry]
     if len(found) < 2:
         return ""
